@@ -39,6 +39,9 @@ pub(crate) const ADVICE_ON_TLS: &str = "trust it with --ca FILE, which has the c
                                  process as the certificate does";
 
 /// A client of a node's control port.
+///
+/// # Errors
+/// Every request fails if the process cannot be reached, refuses, or gives an answer that cannot be read.
 pub struct Client {
     agent: Agent,
     /// `http://host:port`, without a slash at the end.
@@ -100,26 +103,17 @@ impl Client {
     }
 
     /// Sends GET, and parses the JSON answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
         self.read(self.send(http::Method::GET, path, None)?)
     }
 
     /// Sends GET, and returns the bytes of the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>, AdminError> {
         let mut answer = self.send(http::Method::GET, path, None)?;
         self.body(&mut answer, ANSWER_BYTES_MAX)
     }
 
     /// Reads a page of records; returns it with the start of the next page, if there is one.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn get_page(&self, path: &str) -> Result<(Vec<u8>, Option<String>), AdminError> {
         let mut answer = self.send(http::Method::GET, path, None)?;
         let next = answer.headers().get(NEXT_HEADER).map(|next| next.to_str());
@@ -131,89 +125,51 @@ impl Client {
     }
 
     /// Sends POST with JSON, and parses the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, AdminError> {
         self.read(self.send(http::Method::POST, path, Some((JSON, &json(body)?)))?)
     }
 
-    /// Sends POST with JSON, and ignores the body of the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
-    pub fn post_json(&self, path: &str, body: &[u8]) -> Result<(), AdminError> {
-        self.send(http::Method::POST, path, Some((JSON, body))).map(drop)
-    }
-
     /// Sends POST with bytes, and ignores the body of the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> Result<(), AdminError> {
         self.send(http::Method::POST, path, Some((BYTES, body))).map(drop)
     }
 
     /// Sends POST with bytes, and parses the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn post_bytes_for<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, AdminError> {
         self.read(self.send(http::Method::POST, path, Some((BYTES, body)))?)
     }
 
     /// Sends PUT with bytes, and parses the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn put_bytes<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, AdminError> {
         self.read(self.send(http::Method::PUT, path, Some((BYTES, body)))?)
     }
 
     /// Sends PATCH with JSON, and returns the new state.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, AdminError> {
         self.read(self.send(http::Method::PATCH, path, Some((JSON, &json(body)?)))?)
     }
 
     /// Sends PUT with JSON, and parses the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, AdminError> {
         self.read(self.send(http::Method::PUT, path, Some((JSON, &json(body)?)))?)
     }
 
     /// Sends DELETE, and ignores the body of the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn delete(&self, path: &str) -> Result<(), AdminError> {
         self.send(http::Method::DELETE, path, None).map(drop)
     }
 
     /// Sends DELETE, and parses the answer.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
         self.read(self.send(http::Method::DELETE, path, None)?)
     }
 
     /// The node's status.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn status(&self) -> Result<NodeStatus, AdminError> {
         self.get("/v1/status")
     }
 
     /// The RESP port of the process.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn resp_address(&self) -> Result<String, AdminError> {
         let address = self.status()?.resp_addr.ok_or_else(|| AdminError::NoResp {
             address: self.base.clone(),
@@ -222,9 +178,6 @@ impl Client {
     }
 
     /// A store; `None` if there is none of this name.
-    ///
-    /// # Errors
-    /// The process cannot be reached, refuses, or gives an answer that cannot be read.
     pub fn store(&self, name: &StoreName) -> Result<Option<StoreResource>, AdminError> {
         match self.get(&format!("/v1/stores/{name}")) {
             Ok(store) => Ok(Some(store)),

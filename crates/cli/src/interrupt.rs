@@ -1,9 +1,7 @@
 //! Ctrl-C and SIGTERM: the first signal stops a command cleanly, the second one at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use anyhow::Context;
+use fondaco_push::CancelToken;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code that shells use for a process ended by SIGINT.
@@ -11,12 +9,12 @@ const EXIT_CODE_INTERRUPTED: i32 = 130;
 
 /// Whether the program was asked to stop.
 #[derive(Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(CancelToken);
 
 impl Interrupt {
     /// Installs the signal handlers. Call it once per process.
     pub fn listen() -> anyhow::Result<Self> {
-        let interrupt = Self(Arc::new(AtomicBool::new(false)));
+        let interrupt = Self(CancelToken::default());
         let asked = interrupt.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -36,7 +34,7 @@ impl Interrupt {
                             _ = interrupted.recv() => {}
                             _ = terminated.recv() => {}
                         }
-                        if asked.0.swap(true, Relaxed) {
+                        if asked.0.cancel() {
                             std::process::exit(EXIT_CODE_INTERRUPTED);
                         }
                     }
@@ -48,6 +46,11 @@ impl Interrupt {
 
     /// Whether the program was asked to stop.
     pub fn is_asked(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.is_cancelled()
+    }
+
+    /// The token that the first signal cancels.
+    pub fn token(&self) -> &CancelToken {
+        &self.0
     }
 }

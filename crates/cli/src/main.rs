@@ -12,7 +12,6 @@ mod interrupt;
 mod output;
 mod progress;
 mod refusal;
-mod scratch;
 
 use std::process::ExitCode;
 
@@ -51,9 +50,9 @@ fn main() -> ExitCode {
         // `fondaco scan … | head`.
         Err(error) if output::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let is_usage = error.is::<commands::WrongUsage>();
-            output.failure(refusal::code(&error), &output::told(&error));
-            match is_usage {
+            let code = refusal::code(&error);
+            output.failure(code, &output::told(&error));
+            match code == refusal::WRONG_USAGE {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,
             }
@@ -67,7 +66,7 @@ fn refuse_arguments(error: &clap::Error) -> ExitCode {
     match is_json && error.use_stderr() {
         true => {
             let text = error.to_string();
-            Output::new(true, false).failure("wrong_usage", text.trim().trim_start_matches("error: "));
+            Output::new(true, false).failure(refusal::WRONG_USAGE, text.trim().trim_start_matches("error: "));
         }
         false => drop(error.print()),
     }

@@ -113,17 +113,7 @@ impl Output {
 
 /// An error with its causes, without the causes that the text already contains.
 pub fn told(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
+    fondaco_push::with_causes(error.as_ref())
 }
 
 /// Formats a table with aligned columns; a column is right-aligned if `right` says so, the first one never.

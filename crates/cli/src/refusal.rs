@@ -1,21 +1,21 @@
 //! The codes of errors.
 
 use fondaco_admin::AdminError;
+use fondaco_push::PushError;
 
 use crate::commands::WrongUsage;
 
+/// The code of wrong arguments.
+pub const WRONG_USAGE: &str = "wrong_usage";
+
 /// The code of an error, for programs: the code that the node returned, or one for a local failure.
 pub fn code(error: &anyhow::Error) -> &str {
+    if let Some(error) = error.downcast_ref::<PushError>() {
+        return error.code();
+    }
     match error.downcast_ref::<AdminError>() {
-        Some(refused) => refused.code(),
-        None if error.is::<WrongUsage>() => "wrong_usage",
+        Some(error) => error.code(),
+        None if error.is::<WrongUsage>() => WRONG_USAGE,
         None => "failed",
     }
-}
-
-/// Whether a process refused with this code.
-pub fn is_refused(error: &anyhow::Error, code: &str) -> bool {
-    error
-        .downcast_ref::<AdminError>()
-        .is_some_and(|error| error.code() == code)
 }

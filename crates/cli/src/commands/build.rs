@@ -1,26 +1,21 @@
 //! `fondaco build`: from input files to a version in a directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use fondaco_builder::{
-    BuildError, BuildOptions, BuildReport, GraphReport, IncrementOptions, InputFormat, KnownIds, OnDuplicate, Phase,
-    Progress, ValueSelection,
-};
-use fondaco_format::{Compression, Manifest};
+use fondaco_builder::{BuildOptions, InputFormat, KnownIds, OnDuplicate, ValueSelection};
+use fondaco_format::Compression;
 use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_push::{BuildResult, BuiltIds, Earlier, IncrementResult, partition_count};
 use fondaco_storage::Location;
-use serde::Serialize;
 
-use super::graph_ids::BuiltIds;
-use super::graph_input::{GraphInput, GraphResult};
-use super::increment::IncrementResult;
+use super::WrongUsage;
+use super::graph_input::{self, GraphInput};
+use super::push_progress::with_job;
 use super::read_options::ReadOptions;
-use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
-use crate::progress::{Display, INTERVAL, rate};
+use crate::progress::rate;
 
 /// The default number of partitions.
 pub const PARTITIONS_DEFAULT: u32 = 16;
@@ -121,12 +116,49 @@ pub struct InputOptions {
 }
 
 impl InputOptions {
-    /// The type of values that the options ask for; `None` if they leave it open.
-    pub fn wanted_type(&self) -> Option<ValueType> {
-        match self.graph.edges {
-            Some(_) => Some(ValueType::Graph),
-            None => self.value_type,
+    /// The options of the build. Without a location, which a push chooses itself, it is that of a dry run.
+    pub fn build_options(
+        &self,
+        partitions: PartitionCount,
+        location: Option<&Location>,
+    ) -> Result<BuildOptions, WrongUsage> {
+        let is_graph = self.graph.edges.is_some();
+        let other_type = self.value_type.filter(|value_type| *value_type != ValueType::Graph);
+        if let (true, Some(other)) = (is_graph, other_type) {
+            let usage = format!("--edges builds a graph, and the type of values is {other}: leave out --value-type");
+            return Err(WrongUsage(usage));
         }
+        let work = self.work.clone().unwrap_or_else(std::env::temp_dir);
+        Ok(BuildOptions {
+            store: self.store.clone(),
+            inputs: self.inputs.clone(),
+            format: self.format,
+            delimiter: self.delimiter,
+            reading: self.reading.options(),
+            key: self.key.clone(),
+            value: match (&self.value, &self.values) {
+                (Some(column), _) => ValueSelection::Column(column.clone()),
+                (None, Some(columns)) => ValueSelection::Columns(columns.clone()),
+                (None, None) if is_graph => ValueSelection::Columns(Vec::new()),
+                (None, None) => ValueSelection::AllOthers,
+            },
+            value_type: self.value_type.unwrap_or_default(),
+            on_duplicate: self.on_duplicate,
+            bad_rows_max: self.max_bad_rows,
+            allow_empty: self.allow_empty,
+            memory_bytes: self.memory,
+            threads: self.threads.unwrap_or_else(threads_default),
+            partitions,
+            cut_unix_ms: self.as_of,
+            compression: self.compress,
+            chunk_bytes_target: self.chunk_size,
+            // A dry run uses the directory only to check that it is empty. A path below a file is always empty.
+            output: location
+                .cloned()
+                .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
+            temporary: work,
+            dry_run: self.dry_run,
+        })
     }
 }
 
@@ -167,46 +199,23 @@ pub struct BuildCommandOptions {
     pub ids_of: Option<PathBuf>,
 }
 
-/// The result of a build, as JSON.
-#[derive(Debug, Serialize)]
-pub struct BuildResult {
-    store: String,
-    output: Option<String>,
-    dry_run: bool,
-    files: u64,
-    rows: u64,
-    records: u64,
-    bytes: u64,
-    duplicates: u64,
-    bad_rows: u64,
-    bad_row_samples: Vec<String>,
-    partitions: u32,
-    chunks: u64,
-    spilled_bytes: u64,
-    files_bytes: Option<u64>,
-    index_bytes: Option<u64>,
-    reading_ms: u64,
-    writing_ms: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    graph: Option<GraphResult>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    increment: Option<IncrementResult>,
-}
-
 /// Runs `fondaco build`.
 pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()> {
     let partitions = partition_count(options.partitions)?;
-    let interrupt = Interrupt::listen()?;
-    let location = options.output;
+    let (input, location) = (&options.input, &options.output);
+    let build = input.build_options(partitions, location.as_ref())?;
     let known = options.ids_of.as_deref().map(BuiltIds::open).transpose()?;
     let from = Earlier {
         known: known.as_ref().map(|known| known as &dyn KnownIds),
         base: options.base.as_deref(),
         has_final_values: false,
     };
-    let result = run(&options.input, partitions, from, location.as_ref(), &interrupt, output)?;
+    prepare_process();
+    let result = with_job(output, |job| {
+        fondaco_push::build(&build, &input.graph.rows(), &input.delete, from, job)
+    })?;
     output.result(&result, |result| {
-        let mut text = result.text();
+        let mut text = text(result);
         if let Some(location) = &location {
             text.push_str(&format!("next: fondaco deploy {} {location}\n", result.store));
         }
@@ -214,115 +223,16 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     })
 }
 
-/// The earlier version that a build goes on from.
-#[derive(Clone, Copy, Default)]
-pub struct Earlier<'a> {
-    /// Of a graph: vertices keep these ids.
-    pub known: Option<&'a dyn KnownIds>,
-    /// The version that the input is a difference to.
-    pub base: Option<&'a Path>,
-    /// Whether values of the difference are as those of that version, however those were made.
-    pub has_final_values: bool,
+/// A thread per core.
+pub fn threads_default() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Builds a version at `location`, which may be `None` for a dry run, and shows progress.
-pub fn run(
-    options: &InputOptions,
-    partitions: PartitionCount,
-    from: Earlier<'_>,
-    location: Option<&Location>,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<BuildResult> {
-    let build = build_options(options, partitions, location)?;
+/// Sets the limits of the process as a build needs them.
+pub fn prepare_process() {
     crate::allocator::return_freed_memory();
     // Data that does not fit into memory is spread over many files.
     fondaco_os::process::raise_open_files_limit();
-    let progress = Progress::new();
-    let mut increment = None;
-    let (report, graph) = match (&options.graph.edges, from.base) {
-        (None, None) => (
-            watched(&progress, interrupt, output, || {
-                fondaco_builder::build(&build, &progress)
-            })?,
-            None,
-        ),
-        (None, Some(base)) => {
-            let options = IncrementOptions {
-                build: build.clone(),
-                base: base.to_owned(),
-                deletes: options.delete.clone(),
-                has_final_values: from.has_final_values,
-            };
-            let report = watched(&progress, interrupt, output, || {
-                fondaco_builder::build_increment(&options, &progress)
-            })?;
-            increment = Some(IncrementResult::from(&report));
-            (report.build, None)
-        }
-        (Some(edges), _) => {
-            let graph = options.graph.options(edges, build.clone(), from.known);
-            let report: GraphReport = watched(&progress, interrupt, output, || {
-                fondaco_builder::build_graph(&graph, &progress)
-            })?;
-            let result = GraphResult::from(&report);
-            (report.build, Some(result))
-        }
-    };
-    for bad in report.bad_row_samples.iter().filter(|_| !output.is_json()) {
-        output.note(&format!("skipped: {bad}"));
-    }
-    Ok(BuildResult {
-        increment,
-        ..BuildResult::new(&build, report, graph)
-    })
-}
-
-/// The options that all builds share.
-fn build_options(
-    options: &InputOptions,
-    partitions: PartitionCount,
-    location: Option<&Location>,
-) -> anyhow::Result<BuildOptions> {
-    let is_graph = options.graph.edges.is_some();
-    let other_type = options.value_type.filter(|value_type| *value_type != ValueType::Graph);
-    if let (true, Some(other)) = (is_graph, other_type) {
-        let usage = format!("--edges builds a graph, and the type of values is {other}: leave out --value-type");
-        return Err(super::WrongUsage(usage).into());
-    }
-    let work = options.work.clone().unwrap_or_else(std::env::temp_dir);
-    Ok(BuildOptions {
-        store: options.store.clone(),
-        inputs: options.inputs.clone(),
-        format: options.format,
-        delimiter: options.delimiter,
-        reading: options.reading.options(),
-        key: options.key.clone(),
-        value: match (&options.value, &options.values) {
-            (Some(column), _) => ValueSelection::Column(column.clone()),
-            (None, Some(columns)) => ValueSelection::Columns(columns.clone()),
-            (None, None) if is_graph => ValueSelection::Columns(Vec::new()),
-            (None, None) => ValueSelection::AllOthers,
-        },
-        value_type: options.value_type.unwrap_or_default(),
-        on_duplicate: options.on_duplicate,
-        bad_rows_max: options.max_bad_rows,
-        allow_empty: options.allow_empty,
-        memory_bytes: options.memory,
-        threads: options
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        partitions,
-        cut_unix_ms: options.as_of,
-        compression: options.compress,
-        chunk_bytes_target: options.chunk_size,
-        // A dry run uses the directory only to check that it is empty. A path below a file is always empty.
-        output: location
-            .cloned()
-            .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
-        temporary: work,
-        dry_run: options.dry_run,
-    })
 }
 
 /// A time as RFC 3339 or as milliseconds since 1970.
@@ -337,151 +247,67 @@ pub(super) fn unix_ms(text: &str) -> Result<u64, String> {
     Ok(since.as_millis() as u64)
 }
 
-/// Runs a build in a thread of its own, shows its progress, and cancels it after an interrupt.
-fn watched<R: Send>(
-    progress: &Progress,
-    interrupt: &Interrupt,
-    output: &Output,
-    build: impl FnOnce() -> Result<R, BuildError> + Send,
-) -> anyhow::Result<R> {
-    std::thread::scope(|scope| {
-        let building = std::thread::Builder::new()
-            .name("build".into())
-            .spawn_scoped(scope, build)
-            .context("cannot start the thread that builds")?;
-        let mut display = Display::new(output.is_quiet());
-        while !building.is_finished() {
-            if interrupt.is_asked() {
-                progress.cancel();
-            }
-            show(&mut display, progress);
-            std::thread::park_timeout(INTERVAL);
-        }
-        drop(display);
-        match building.join() {
-            Ok(report) => Ok(report?),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
-fn show(display: &mut Display, progress: &Progress) {
-    let now = progress.snapshot();
-    let fraction = now.phase_fraction();
-    let sorting = |display: &mut Display, phase, what: &str| {
-        let details = format!(
-            "{} of {} {what}, {} {what}/s",
-            output::count(now.records_written),
-            output::count(now.records_total),
-            output::count(rate(now.records_written, display.phase_time()))
-        );
-        display.show(phase, fraction, &details);
-    };
-    match now.phase {
-        Phase::Preparing => display.show("preparing", 0.0, "looking for input"),
-        Phase::Reading => {
-            let details = format!(
-                "{} rows, {} of {}, {} rows/s",
-                output::count(now.rows_read),
-                output::bytes(now.bytes_read),
-                output::bytes(now.bytes_total),
-                output::count(rate(now.rows_read, display.phase_time()))
-            );
-            display.show("reading", fraction, &details);
-        }
-        Phase::Naming => sorting(display, "numbering", "names"),
-        Phase::Joining => sorting(display, "joining", "vertices and ends of edges"),
-        Phase::Grouping => sorting(display, "grouping", "neighbours"),
-        Phase::Writing => sorting(display, "writing", "records"),
-        Phase::Finishing | Phase::Done => display.show("finishing", 1.0, "waiting for the disk"),
+/// The result of a build, as text.
+pub fn text(result: &BuildResult) -> String {
+    let time = Duration::from_millis(result.reading_ms + result.writing_ms);
+    let figures = result.rows >= FIGURES_ROWS_MIN;
+    let mut text = format!(
+        "{} {} records{} of {} rows in {} file(s), {} of {}, in {}{}\n",
+        if result.dry_run { "checked:" } else { "built:" },
+        output::count(result.records),
+        result.increment.as_ref().map_or("", |_| " of an earlier version and"),
+        output::count(result.rows),
+        output::count(result.files),
+        output::bytes(result.bytes),
+        result.increment.as_ref().map_or("keys and values", |_| "data"),
+        output::duration(time),
+        match figures {
+            true => format!(" ({} rows/s)", output::count(rate(result.rows, time))),
+            false => String::new(),
+        },
+    );
+    if let Some(increment) = &result.increment {
+        text.push_str(&increment_text(increment, result.chunks));
     }
-}
-
-impl BuildResult {
-    fn new(options: &BuildOptions, report: BuildReport, graph: Option<GraphResult>) -> Self {
-        let manifest = report.manifest.as_ref();
-        Self {
-            store: options.store.to_string(),
-            output: (!options.dry_run).then(|| options.output.to_string()),
-            dry_run: options.dry_run,
-            files: report.files,
-            rows: report.rows,
-            records: report.records,
-            bytes: report.bytes,
-            duplicates: report.duplicates,
-            bad_rows: report.bad_rows,
-            bad_row_samples: report.bad_row_samples.iter().map(ToString::to_string).collect(),
-            partitions: report.partitions,
-            chunks: report.chunks,
-            spilled_bytes: report.spilled_bytes,
-            files_bytes: manifest.map(|manifest| manifest.files_bytes()),
-            index_bytes: manifest.map(Manifest::index_bytes),
-            reading_ms: report.reading.as_millis() as u64,
-            writing_ms: report.writing.as_millis() as u64,
-            graph,
-            increment: None,
-        }
+    if let Some(graph) = &result.graph {
+        text.push_str(&graph_input::text(graph));
+    } else if result.duplicates > 0 {
+        text.push_str(&format!("dropped: {} duplicates\n", output::count(result.duplicates)));
     }
-
-    /// Whether it is built from a difference to another version.
-    pub fn is_difference(&self) -> bool {
-        self.increment.is_some()
+    if result.bad_rows > 0 {
+        text.push_str(&format!("skipped: {} bad rows\n", output::count(result.bad_rows)));
     }
-
-    /// The size of the keys and values, before compression.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The result as text.
-    pub fn text(&self) -> String {
-        let time = Duration::from_millis(self.reading_ms + self.writing_ms);
-        let figures = self.rows >= FIGURES_ROWS_MIN;
-        let mut text = format!(
-            "{} {} records{} of {} rows in {} file(s), {} of {}, in {}{}\n",
-            if self.dry_run { "checked:" } else { "built:" },
-            output::count(self.records),
-            self.increment.as_ref().map_or("", |_| " of an earlier version and"),
-            output::count(self.rows),
-            output::count(self.files),
-            output::bytes(self.bytes),
-            self.increment.as_ref().map_or("keys and values", |_| "data"),
-            output::duration(time),
+    if let (Some(files_bytes), Some(index_bytes)) = (result.files_bytes, result.index_bytes) {
+        text.push_str(&format!(
+            "version: {} in {} chunks, of which indexes {}{}\n",
+            output::bytes(files_bytes),
+            output::count(result.chunks),
+            output::bytes(index_bytes),
             match figures {
-                true => format!(" ({} rows/s)", output::count(rate(self.rows, time))),
+                true => format!(
+                    " ({:.2} bytes a key)",
+                    index_bytes as f64 / result.records.max(1) as f64
+                ),
                 false => String::new(),
             },
-        );
-        if let Some(increment) = &self.increment {
-            text.push_str(&increment.text(self.chunks));
-        }
-        if let Some(graph) = &self.graph {
-            text.push_str(&graph.text());
-        } else if self.duplicates > 0 {
-            text.push_str(&format!("dropped: {} duplicates\n", output::count(self.duplicates)));
-        }
-        if self.bad_rows > 0 {
-            text.push_str(&format!("skipped: {} bad rows\n", output::count(self.bad_rows)));
-        }
-        if let (Some(files_bytes), Some(index_bytes)) = (self.files_bytes, self.index_bytes) {
-            text.push_str(&format!(
-                "version: {} in {} chunks, of which indexes {}{}\n",
-                output::bytes(files_bytes),
-                output::count(self.chunks),
-                output::bytes(index_bytes),
-                match figures {
-                    true => format!(" ({:.2} bytes a key)", index_bytes as f64 / self.records.max(1) as f64),
-                    false => String::new(),
-                },
-            ));
-        }
-        text
+        ));
     }
+    text
 }
 
-/// Checks the number of partitions.
-pub fn partition_count(number: u32) -> anyhow::Result<PartitionCount> {
-    PartitionCount::try_from(number).map_err(|error| super::WrongUsage(error.to_string()).into())
+/// The part of the text that only differences have, of a version with this number of chunks.
+fn increment_text(increment: &IncrementResult, chunks: u64) -> String {
+    let absent = match increment.absent {
+        0 => String::new(),
+        absent => format!(" ({} not found)", output::count(absent)),
+    };
+    format!(
+        "changed: {} of {} chunks, with patches of {}; deleted: {} keys{absent}\n",
+        output::count(increment.changed_chunks),
+        output::count(chunks),
+        output::bytes(increment.patch_bytes),
+        output::count(increment.deleted)
+    )
 }
 
 /// Parses a delimiter of CSV: a character, or `\t`.

@@ -4,18 +4,15 @@
 //! ends.
 
 use clap::Args;
-use fondaco_api::{DryRunResource, NewPush};
+use fondaco_api::DryRunResource;
 use fondaco_model::StoreName;
-use fondaco_storage::Location;
+use fondaco_push::{Deploy, check_only};
 
-use super::bring::{Built, not_local, source_url};
 use super::build::unix_ms;
-use super::push::finish;
-use super::rollout::{Rollout, RolloutOptions};
-use super::through::ThroughOptions;
-use super::upload;
+use super::push_outcome::finish;
+use super::push_progress::with_job;
+use super::target_options::{RolloutOptions, ThroughOptions};
 use crate::control_port::ControlPort;
-use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 
 /// `fondaco deploy`.
@@ -72,61 +69,21 @@ pub struct DeployOptions {
 /// Runs `fondaco deploy`.
 pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     let name = &options.store;
-    if options.dry_run {
-        let client = options.node.client()?;
-        let source = source_url(&options.source)?;
-        let request = NewPush {
-            source,
-            dry_run: true,
-            as_of_unix_ms: options.as_of,
-            started_unix_ms: options.started,
-            any_base: options.any_base,
-            if_current: None,
-            run: None,
-            again: options.rollout.again,
-        };
-        let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
-        return output.result(&run, |run| dry_run_text(name, run));
-    }
-    let through = options.through.find()?;
-    let mut rollout = Rollout::new(&options.rollout, &options.node)?;
-    let is_several = rollout.is_several();
-    let hybrid = rollout.check(output, |cluster| {
-        if options.upload {
-            upload::check(&cluster.client, &cluster.client.status()?)?;
-        }
-        let store = match is_several {
-            true => cluster.client.store(name)?,
-            false => None,
-        };
-        if let Some(through) = &through {
-            through.check(&cluster.client)?;
-        }
-        Ok(store.is_some_and(|store| store.stream.is_some()))
-    })?;
-    let interrupt = Interrupt::listen()?;
-    let place = match &through {
-        Some(through) if !rollout.know(name) => {
-            let location: Location = options.source.parse()?;
-            let dir = location.local_path().ok_or_else(|| not_local("--through"))?;
-            through.send(dir, &interrupt, output)?
-        }
-        _ => options.source.clone(),
-    };
-    let version = Built {
-        store: name,
-        place: &place,
+    let deploy = Deploy {
         upload: options.upload,
-        is_hybrid: hybrid.contains(&true),
+        topic: options.through.topic()?,
         as_of_unix_ms: options.as_of,
         started_unix_ms: options.started,
         any_base: options.any_base,
-        if_current: None,
-        run: rollout.run(),
-        again: options.rollout.again,
+        ..Deploy::new(name.clone(), options.source)
     };
-    let rolled = rollout.bring(&version, &interrupt, output, |_| Ok(()));
-    finish(&rollout, rolled, &version, None, &place, output)
+    if options.dry_run {
+        let run = check_only(&options.node.endpoint(), &deploy, options.rollout.again)?;
+        return output.result(&run, |run| dry_run_text(name, run));
+    }
+    let clusters = options.rollout.clusters(&options.node)?;
+    let outcome = with_job(output, |job| fondaco_push::deploy(&clusters, &deploy, job))?;
+    finish(outcome, clusters.is_several, true, output)
 }
 
 fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {

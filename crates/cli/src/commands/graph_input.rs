@@ -1,10 +1,9 @@
 //! The options of `fondaco build` and `fondaco push` for graphs: edges and vertices in place of keys and values.
 
 use clap::Args;
-use fondaco_builder::{GraphReport, Types, UnknownVertices};
+use fondaco_builder::{Types, UnknownVertices};
 use fondaco_graph::EdgeType;
-use serde::Serialize;
-use std::collections::BTreeMap;
+use fondaco_push::{GraphResult, Rows};
 
 use crate::output;
 
@@ -64,26 +63,21 @@ fn parse_edges(text: &str) -> Result<Edges, String> {
 }
 
 impl GraphInput {
-    /// The options of the build; `build` are those that graphs share with other builds.
-    pub fn options<'a>(
-        &self,
-        edges: &Edges,
-        build: fondaco_builder::BuildOptions,
-        known: Option<&'a dyn fondaco_builder::KnownIds>,
-    ) -> fondaco_builder::GraphOptions<'a> {
-        fondaco_builder::GraphOptions {
-            build: fondaco_builder::BuildOptions {
-                key: vec![edges.from.clone(), edges.to.clone()],
-                ..build
-            },
+    /// The meaning of the rows of the input.
+    pub fn rows(&self) -> Rows {
+        let Some(edges) = &self.edges else {
+            return Rows::Records;
+        };
+        Rows::Edges(fondaco_push::Edges {
+            from: edges.from.clone(),
+            to: edges.to.clone(),
             edge_type: self.edge_type.clone(),
             symmetric: types(self.symmetric.as_deref()),
             indexed: types(self.index.as_deref()),
             vertices: self.vertices.clone(),
             vertex_name: self.vertex_name.clone(),
             unknown_vertices: self.unknown_vertices,
-            known,
-        }
+        })
     }
 }
 
@@ -96,66 +90,32 @@ fn types(names: Option<&[String]>) -> Types {
     }
 }
 
-/// The result of the build of a graph, as JSON.
-#[derive(Debug, Serialize)]
-pub struct GraphResult {
-    vertices: u64,
-    new_vertices: u64,
-    edges: u64,
-    duplicate_edges: u64,
-    duplicate_vertices: u64,
-    self_loops: u64,
-    unknown_vertices: u64,
-    skipped_edges: u64,
-    labels: BTreeMap<String, u64>,
-    types: BTreeMap<String, EdgeType>,
-}
-
-impl From<&GraphReport> for GraphResult {
-    fn from(report: &GraphReport) -> Self {
-        Self {
-            vertices: report.description.vertices,
-            new_vertices: report.new_vertices,
-            edges: report.edges,
-            duplicate_edges: report.duplicate_edges,
-            duplicate_vertices: report.duplicate_vertices,
-            self_loops: report.self_loops,
-            unknown_vertices: report.unknown_vertices,
-            skipped_edges: report.skipped_edges,
-            labels: report.description.labels.clone(),
-            types: report.description.types.clone(),
+/// The result of the build of a graph, as text.
+pub fn text(graph: &GraphResult) -> String {
+    let mut text = format!(
+        "graph: {} vertices ({} new), {} edges",
+        output::count(graph.vertices),
+        output::count(graph.new_vertices),
+        output::count(graph.edges),
+    );
+    if graph.types.len() > 1 {
+        let edges = |(name, described): (&String, &EdgeType)| format!("{} {name}", output::count(described.edges));
+        let types: Vec<String> = graph.types.iter().map(edges).collect();
+        text.push_str(&format!(" ({})", types.join(", ")));
+    }
+    text.push('\n');
+    for (number, what) in [
+        (graph.duplicate_edges, "duplicate edges merged"),
+        (graph.duplicate_vertices, "duplicate vertices dropped"),
+        (graph.self_loops, "self-loops kept"),
+        (graph.unknown_vertices, "names in no file of vertices"),
+        (graph.skipped_edges, "edges to them left out"),
+    ] {
+        if number > 0 {
+            text.push_str(&format!("graph: {} {what}\n", output::count(number)));
         }
     }
-}
-
-impl GraphResult {
-    /// The result as text.
-    pub fn text(&self) -> String {
-        let mut text = format!(
-            "graph: {} vertices ({} new), {} edges",
-            output::count(self.vertices),
-            output::count(self.new_vertices),
-            output::count(self.edges),
-        );
-        if self.types.len() > 1 {
-            let edges = |(name, described): (&String, &EdgeType)| format!("{} {name}", output::count(described.edges));
-            let types: Vec<String> = self.types.iter().map(edges).collect();
-            text.push_str(&format!(" ({})", types.join(", ")));
-        }
-        text.push('\n');
-        for (number, what) in [
-            (self.duplicate_edges, "duplicate edges merged"),
-            (self.duplicate_vertices, "duplicate vertices dropped"),
-            (self.self_loops, "self-loops kept"),
-            (self.unknown_vertices, "names in no file of vertices"),
-            (self.skipped_edges, "edges to them left out"),
-        ] {
-            if number > 0 {
-                text.push_str(&format!("graph: {} {what}\n", output::count(number)));
-            }
-        }
-        text
-    }
+    text
 }
 
 #[cfg(test)]

@@ -1,16 +1,196 @@
 //! The progress of a push, and the problems of nodes with a version, as text.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fondaco_api::{AbsentNode, PushResource, ReplicaResource};
+use fondaco_builder::{Phase, ProgressSnapshot};
 use fondaco_model::cluster::ReplicaState;
+use fondaco_push::{Job, Note, Observer, Progress, PushError, with_causes};
 
-use crate::output;
-use crate::progress::Display;
+use super::build;
+use super::push_outcome::cluster_text;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress::{Display, rate};
+
+/// Runs a job, shows its progress, and cancels it at the first signal.
+pub fn with_job<T>(output: &Output, run: impl FnOnce(Job<'_>) -> Result<T, PushError>) -> anyhow::Result<T> {
+    let interrupt = Interrupt::listen()?;
+    let observer = Reporter {
+        output,
+        display: RefCell::new(None),
+    };
+    Ok(run(Job {
+        observer: &observer,
+        cancel: interrupt.token(),
+    })?)
+}
+
+/// Shows the progress of a job.
+struct Reporter<'a> {
+    output: &'a Output,
+    /// The display of the step under way.
+    display: RefCell<Option<Display>>,
+}
+
+impl Observer for Reporter<'_> {
+    fn progress(&self, progress: Progress<'_>) {
+        let mut display = self.display.borrow_mut();
+        let display = display.get_or_insert_with(|| Display::new(self.output.is_quiet()));
+        match progress {
+            Progress::Building(now) => show_build(display, now),
+            Progress::FetchingBase {
+                bytes_done,
+                bytes_total,
+            } => {
+                let details = format!("{} of {}", output::bytes(bytes_done), output::bytes(bytes_total));
+                display.show("fetching", fraction(bytes_done, bytes_total), &details);
+            }
+            Progress::ReadingEvents { keys } => {
+                display.show("reading events", 0.0, &format!("{} keys", output::count(keys)));
+            }
+            Progress::Sending {
+                bytes_sent,
+                bytes_total,
+                elapsed,
+            } => {
+                let details = transfer_text(bytes_sent, bytes_total, rate(bytes_sent, elapsed));
+                display.show("sending", fraction(bytes_sent, bytes_total), &details);
+            }
+            Progress::Uploading {
+                bytes_arrived,
+                bytes_total,
+                bytes_sent,
+                elapsed,
+            } => {
+                let details = transfer_text(bytes_arrived, bytes_total, rate(bytes_sent, elapsed));
+                display.show("uploading", fraction(bytes_arrived, bytes_total), &details);
+            }
+            Progress::Fetching(push) => show(display, push),
+        }
+    }
+
+    fn step_ended(&self) {
+        self.display.borrow_mut().take();
+    }
+
+    fn note(&self, note: Note<'_>) {
+        // They are part of the result.
+        if self.output.is_json() && matches!(note, Note::RowSkipped(_) | Note::Built(_)) {
+            return;
+        }
+        let text = note_text(note);
+        match &*self.display.borrow() {
+            Some(display) => display.note(&text),
+            None => self.output.note(&text),
+        }
+    }
+}
+
+fn fraction(done: u64, total: u64) -> f64 {
+    (done as f64 / total.max(1) as f64).min(1.0)
+}
+
+fn transfer_text(done: u64, total: u64, bytes_per_second: u64) -> String {
+    format!(
+        "{} of {}, {}/s",
+        output::bytes(done),
+        output::bytes(total),
+        output::bytes(bytes_per_second)
+    )
+}
+
+fn note_text(note: Note<'_>) -> String {
+    match note {
+        Note::RowSkipped(row) => format!("skipped: {row}"),
+        Note::Built(built) => build::text(built).trim_end().to_owned(),
+        Note::FetchingBase { store, version } => {
+            format!("fetching version {version} of store {store}, which is changed")
+        }
+        Note::StoreCreated(store) => format!("created store {store}"),
+        Note::StoreExists(store) => format!("store {store} was created meanwhile: pushing to it"),
+        Note::UploadBegins { store, dir } => format!(
+            "uploading {dir:?}; if it is interrupted, resume it with: fondaco deploy {store} {} --upload",
+            dir.display()
+        ),
+        Note::UploadCorrupt(error) => format!("{error}; sending it again"),
+        Note::UploadRetried(error) => format!("{}; trying again", with_causes(error)),
+        Note::Uploaded(upload) => {
+            let resumed = match upload.bytes_resumed {
+                0 => String::new(),
+                bytes => format!(", {} had arrived before", output::bytes(bytes)),
+            };
+            format!("uploaded {}{resumed}", output::bytes(upload.bytes_sent))
+        }
+        Note::Sent(sent) => format!(
+            "sent {} in {} records: {}",
+            output::bytes(sent.bytes),
+            output::count(sent.topic_records),
+            sent.address
+        ),
+        Note::RunKnown { run, version } => {
+            format!("run {run:?} has begun already, as version {version}: this is its end")
+        }
+        Note::OtherPush(error) => format!("{error}; waiting for it"),
+        Note::NoLeader => {
+            "no controller leads: the push continues when one does; start one, or see fondaco status".to_owned()
+        }
+        Note::WaitingForNode(absent) => waiting_text(absent),
+        Note::LateNode(node) => {
+            format!("node {node} does not have it yet: it serves this store again when it has caught up")
+        }
+        Note::ClusterLeftOut(error) => format!("{}; going on without it", with_causes(error)),
+        Note::ClusterAway(error) => with_causes(error),
+        Note::ClusterEnded { store, outcome } => cluster_text(store, outcome).trim_end().to_owned(),
+        Note::Pausing(pause) => format!("waiting for {}", output::duration(pause)),
+        Note::EventsRetried(error) => format!("trying again: {}", with_causes(error)),
+        Note::EventsRead {
+            store,
+            keys,
+            until_unix_ms,
+        } => format!(
+            "events up to {} have changed {} keys of store {store}",
+            output::moment(until_unix_ms),
+            output::count(keys)
+        ),
+    }
+}
+
+fn show_build(display: &mut Display, now: &ProgressSnapshot) {
+    let fraction = now.phase_fraction();
+    let sorting = |display: &mut Display, phase, what: &str| {
+        let details = format!(
+            "{} of {} {what}, {} {what}/s",
+            output::count(now.records_written),
+            output::count(now.records_total),
+            output::count(rate(now.records_written, display.phase_time()))
+        );
+        display.show(phase, fraction, &details);
+    };
+    match now.phase {
+        Phase::Preparing => display.show("preparing", 0.0, "looking for input"),
+        Phase::Reading => {
+            let details = format!(
+                "{} rows, {} of {}, {} rows/s",
+                output::count(now.rows_read),
+                output::bytes(now.bytes_read),
+                output::bytes(now.bytes_total),
+                output::count(rate(now.rows_read, display.phase_time()))
+            );
+            display.show("reading", fraction, &details);
+        }
+        Phase::Naming => sorting(display, "numbering", "names"),
+        Phase::Joining => sorting(display, "joining", "vertices and ends of edges"),
+        Phase::Grouping => sorting(display, "grouping", "neighbours"),
+        Phase::Writing => sorting(display, "writing", "records"),
+        Phase::Finishing | Phase::Done => display.show("finishing", 1.0, "waiting for the disk"),
+    }
+}
 
 /// The node that the push waits for, and since when it is absent.
-pub fn waiting_text(absent: &AbsentNode) -> String {
+fn waiting_text(absent: &AbsentNode) -> String {
     match absent.since_unix_ms {
         Some(since) => format!(
             "waiting for node {}, absent since {}",
@@ -22,16 +202,16 @@ pub fn waiting_text(absent: &AbsentNode) -> String {
 }
 
 /// Shows the progress of a push: what it waits for, if all files are there.
-pub fn show(display: &mut Display, push: &PushResource) {
+fn show(display: &mut Display, push: &PushResource) {
     if is_waiting(push) {
         return display.show_waiting(&problems(&push.nodes).join("; "));
     }
-    let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
-    display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
+    let fraction = fraction(push.bytes_done, push.bytes_total);
+    display.show_with("fetching", fraction, time_left(push), &progress_text(push));
 }
 
 /// The remaining time of a push, if its nodes estimate it.
-pub fn time_left(push: &PushResource) -> Option<Duration> {
+fn time_left(push: &PushResource) -> Option<Duration> {
     push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
 }
 
@@ -79,7 +259,7 @@ pub fn problems(nodes: &[ReplicaResource]) -> Vec<String> {
 }
 
 /// The progress of a push in bytes, and per node if there are several.
-pub fn progress_text(push: &PushResource) -> String {
+fn progress_text(push: &PushResource) -> String {
     let bytes = format!(
         "{} of {}",
         output::bytes(push.bytes_done),

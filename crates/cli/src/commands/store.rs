@@ -6,10 +6,10 @@ use anyhow::bail;
 use clap::{Arg, Args, Subcommand};
 use fondaco_api::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions};
 use fondaco_model::{StoreFanOut, StoreKind, StoreName, StoreOption, ValueType};
+use fondaco_push::is_end;
 use serde::Serialize;
 
 use super::WrongUsage;
-use super::bring::is_end;
 use super::build::parse_bytes;
 use super::compact::{self, CompactOptions};
 use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};

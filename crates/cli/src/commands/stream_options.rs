@@ -4,9 +4,9 @@ use clap::Args;
 use fondaco_api::{FailedStream, PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{Partitioner, StoreName, StreamSource, slot_of_key};
+use fondaco_push::partition_count;
 use serde::Serialize;
 
-use super::build::partition_count;
 use crate::output::{self, table};
 
 /// The stream of a new hybrid store.

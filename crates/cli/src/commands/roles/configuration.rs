@@ -9,12 +9,13 @@ use std::{fmt, fs};
 use anyhow::{Context, anyhow, bail};
 use fondaco_api::Role;
 use fondaco_model::{NodeId, Placement, StoreName};
+use fondaco_push::partition_count;
 use fondaco_roles::{
     ClusterConfig, Config, KafkaConfig, MemberConfig, PeerConfig, TlsConfig, UserConfig, ZooKeeperConfig,
 };
 use serde::Deserialize;
 
-use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};
+use super::super::build::{PARTITIONS_DEFAULT, parse_bytes};
 use super::machines::MachinesSection;
 use super::{HTTP_DEFAULT, LogFormat, RESP_DEFAULT, resolve};
 

@@ -7,11 +7,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_api::{DevMember, Role};
 use fondaco_model::{Placement, StoreName};
+use fondaco_push::partition_count;
 use fondaco_roles::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
 use serde::Serialize;
 
 use super::super::WrongUsage;
-use super::super::build::{PARTITIONS_DEFAULT, partition_count};
+use super::super::build::PARTITIONS_DEFAULT;
 use super::{HTTP_DEFAULT, LogFormat, LogOptions, RESP_DEFAULT, Signals, Started, announce, resolve, start_log};
 use crate::output::{Output, table};
 

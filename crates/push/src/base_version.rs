@@ -1,14 +1,12 @@
-//! The version that a difference changes: `--incremental` of `fondaco push`.
+//! The version that an incremental push changes.
 //!
 //! It is read where it was built, or from the node's data directory, if one is a directory of this machine that has all of it. Otherwise it is fetched, as
 //! nodes fetch it: from where it was built, or from nodes.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use fondaco_admin::{Client, Endpoint};
 use fondaco_api::{NodeList, StoreResource, VersionResource};
-use fondaco_builder::IncrementReport;
 use fondaco_fetch::{
     FetchControl, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, LocationSource, PageCache, PeerClient,
     Sources, SystemClock,
@@ -16,57 +14,16 @@ use fondaco_fetch::{
 use fondaco_format::{Checksum, MANIFEST_FILE, Manifest};
 use fondaco_model::{Histogram, HistogramSnapshot, PartitionCount, StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
-use serde::Serialize;
 
-use crate::control_port::ControlPort;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Output};
-use crate::progress::{Display, INTERVAL};
+use crate::error::PushError;
+use crate::observer::{INTERVAL, Job, Note, Progress};
 use crate::scratch::Scratch;
-use fondaco_admin::Client;
 
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 
-/// What changed, as JSON.
-#[derive(Debug, Serialize)]
-pub struct IncrementResult {
-    deleted: u64,
-    absent: u64,
-    changed_chunks: u64,
-    patch_bytes: u64,
-}
-
-impl From<&IncrementReport> for IncrementResult {
-    fn from(report: &IncrementReport) -> Self {
-        Self {
-            deleted: report.deleted,
-            absent: report.absent,
-            changed_chunks: report.changed_chunks,
-            patch_bytes: report.patch_bytes,
-        }
-    }
-}
-
-impl IncrementResult {
-    /// The result as text, of a version with so many chunks.
-    pub fn text(&self, chunks: u64) -> String {
-        let absent = match self.absent {
-            0 => String::new(),
-            absent => format!(" ({} not found)", output::count(absent)),
-        };
-        format!(
-            "changed: {} of {} chunks, with patches of {}; deleted: {} keys{absent}\n",
-            output::count(self.changed_chunks),
-            output::count(chunks),
-            output::bytes(self.patch_bytes),
-            output::count(self.deleted)
-        )
-    }
-}
-
 /// The current version of a store, in a directory.
-pub struct CurrentVersion {
+pub(crate) struct CurrentVersion {
     dir: PathBuf,
     /// Where it was fetched to, if it was.
     _scratch: Option<Scratch>,
@@ -74,33 +31,33 @@ pub struct CurrentVersion {
 
 impl CurrentVersion {
     /// Its directory.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Finds the current version of a store, or fetches it to a temporary directory in `work`.
-    pub fn find(
+    pub(crate) fn find(
         client: &Client,
-        port: &ControlPort,
-        store: &StoreResource,
+        endpoint: &Endpoint,
+        (name, store): (&StoreName, &StoreResource),
         work: &Path,
-        interrupt: &Interrupt,
-        output: &Output,
-    ) -> anyhow::Result<Self> {
-        let name: StoreName = store.name.parse()?;
+        job: Job<'_>,
+    ) -> Result<Self, PushError> {
         if store.value_type == ValueType::Graph {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "store {name:?} is a graph, whose records depend on each other: push all its edges, without --incremental"
-            );
+            )));
         }
         let Some(current) = store.versions.iter().find(|version| version.current) else {
-            bail!("store {name:?} has no version to change: push all records first, without --incremental");
+            return Err(PushError::Unfit(format!(
+                "store {name:?} has no version to change: push all records first, without --incremental"
+            )));
         };
         let Some(checksum) = current.checksum.as_ref().and_then(|checksum| checksum.parse().ok()) else {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "{} does not tell the checksum of versions: upgrade it",
                 client.address()
-            );
+            )));
         };
         let source = current
             .source
@@ -115,16 +72,16 @@ impl CurrentVersion {
         }
         let scratch = Scratch::make(work)?;
         let dir = scratch.path()?.join("current");
-        let sources = sources(client, port, &name, current, source)?;
-        output.note(&format!(
-            "fetching version {} of store {name}, which is changed",
-            current.version
-        ));
-        fetch(sources, &name, checksum, &dir, interrupt, output).with_context(|| {
-            format!(
+        let sources = sources(client, endpoint, name, current, source)?;
+        job.note(Note::FetchingBase {
+            store: name,
+            version: current.version,
+        });
+        fetch(sources, name, checksum, &dir, job).map_err(|error| {
+            error.within(format!(
                 "cannot fetch version {} of store {name:?}, which is to be changed",
                 current.version
-            )
+            ))
         })?;
         Ok(Self {
             dir,
@@ -145,17 +102,18 @@ fn is_whole(dir: &Path, checksum: Checksum) -> bool {
 /// Where the files of the version may be, in the order in which these are asked.
 fn sources(
     client: &Client,
-    port: &ControlPort,
+    endpoint: &Endpoint,
     name: &StoreName,
     version: &VersionResource,
     built: Option<Location>,
-) -> anyhow::Result<Vec<Box<dyn FetchSource>>> {
-    let certificates = match &port.tls.ca {
-        Some(path) => Some(std::fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?),
+) -> Result<Vec<Box<dyn FetchSource>>, PushError> {
+    let certificates = match &endpoint.ca {
+        Some(path) => Some(std::fs::read(path).map_err(PushError::file("read the certificates in", path))?),
         None => None,
     };
-    let peers = PeerClient::new(port.token.as_deref(), certificates.as_deref())?;
-    let number = version.version.to_string().parse::<VersionNumber>()?;
+    let peers = PeerClient::new(endpoint.token.as_deref(), certificates.as_deref())?;
+    let number = VersionNumber::new(version.version)
+        .ok_or_else(|| PushError::Damaged(format!("{} names a version 0: check its version", client.address())))?;
     let nodes: NodeList = client.get("/v1/nodes")?;
     let live = nodes.nodes.iter().filter(|node| node.live);
     let built = built.map(|location| Box::new(LocationSource::new(location)) as Box<dyn FetchSource>);
@@ -168,9 +126,8 @@ fn fetch(
     store: &StoreName,
     checksum: Checksum,
     dir: &Path,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<FetchReport> {
+    job: Job<'_>,
+) -> Result<FetchReport, PushError> {
     let partitions = partitions(&sources, checksum)?;
     let sources = Sources::new(sources);
     let target = FetchTarget {
@@ -187,18 +144,19 @@ fn fetch(
     let control = FetchControl::new(SystemClock);
     std::thread::scope(|scope| {
         let fetching = scope.spawn(|| plan.run(&sources, &target, PageCache::Keep, &control, &Unpaced));
-        let mut display = Display::new(output.is_quiet());
+        let step = job.step();
         while !fetching.is_finished() {
-            if interrupt.is_asked() {
+            if job.is_cancelled() {
                 control.cancel();
             }
             let now = control.progress();
-            let fraction = now.bytes_done as f64 / now.bytes_total.max(1) as f64;
-            let (done, total) = (output::bytes(now.bytes_done), output::bytes(now.bytes_total));
-            display.show("fetching", fraction.min(1.0), &format!("{done} of {total}"));
-            std::thread::park_timeout(INTERVAL.min(Duration::from_millis(100)));
+            step.show(Progress::FetchingBase {
+                bytes_done: now.bytes_done,
+                bytes_total: now.bytes_total,
+            });
+            std::thread::park_timeout(INTERVAL);
         }
-        drop(display);
+        drop(step);
         match fetching.join() {
             Ok(report) => Ok(report?),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -207,7 +165,7 @@ fn fetch(
 }
 
 /// How many partitions the version has.
-fn partitions(sources: &[Box<dyn FetchSource>], checksum: Checksum) -> anyhow::Result<PartitionCount> {
+fn partitions(sources: &[Box<dyn FetchSource>], checksum: Checksum) -> Result<PartitionCount, PushError> {
     let mut reasons = Vec::new();
     for source in sources {
         let read = source.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX);
@@ -218,7 +176,10 @@ fn partitions(sources: &[Box<dyn FetchSource>], checksum: Checksum) -> anyhow::R
             Err(error) => reasons.push(format!("{}: {error}", source.name())),
         }
     }
-    bail!("no place has its manifest: {}", reasons.join("; "))
+    Err(PushError::Unfit(format!(
+        "no place has its manifest: {}",
+        reasons.join("; ")
+    )))
 }
 
 /// As fast as possible: nothing is served here.

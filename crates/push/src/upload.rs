@@ -1,6 +1,6 @@
-//! `--upload` of `fondaco push` and `deploy`: sends a version to a node over its control port, file by file.
+//! The upload of a version: to a node, over its control port, file by file.
 //!
-//! The node reports how much of each file it has, so an interrupted upload resumes where it stopped, in this command or
+//! The node reports how much of each file it has, so an interrupted upload resumes where it stopped, in this job or
 //! in the next one. A lost connection is retried until nothing has arrived for [`PATIENCE`].
 
 use std::fs::{self, File};
@@ -8,17 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use fondaco_admin::{AdminError, Client};
 use fondaco_api::{NodeList, NodeStatus, Role, UploadFileResource, UploadResource};
 use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use serde::Serialize;
 
-use crate::interrupt::Interrupt;
-use crate::output::{self, Output};
-use crate::progress::{Display, rate};
-use crate::refusal::{code, is_refused};
+use crate::error::PushError;
+use crate::observer::{Job, Note, Progress, Step};
 
 /// The size of the first request, in bytes. The data of a request is durable when the node answers.
 const PIECE_BYTES_FIRST: u64 = 1 << 20;
@@ -59,25 +56,14 @@ pub struct UploadResult {
     pub source: String,
     /// The size of all files.
     pub bytes_total: u64,
-    /// The bytes that this command sent.
+    /// The bytes that this job sent.
     pub bytes_sent: u64,
     /// The bytes that had arrived before.
     pub bytes_resumed: u64,
 }
 
-impl UploadResult {
-    /// The result as text.
-    pub fn text(&self) -> String {
-        let resumed = match self.bytes_resumed {
-            0 => String::new(),
-            bytes => format!(", {} had arrived before", output::bytes(bytes)),
-        };
-        format!("uploaded {}{resumed}", output::bytes(self.bytes_sent))
-    }
-}
-
 /// Refuses a process without storage before anything is built for it.
-pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
+pub(crate) fn check(client: &Client, status: &NodeStatus) -> Result<(), PushError> {
     let role = match status.role {
         Role::Single | Role::Node => return Ok(()),
         Role::Router => "router",
@@ -86,30 +72,24 @@ pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
     let nodes: NodeList = client.get("/v1/nodes")?;
     let live = nodes.nodes.iter().filter(|node| node.live);
     let live: Vec<&str> = live.map(|node| node.http.as_str()).collect();
-    bail!(
+    Err(PushError::Unfit(format!(
         "{} is a {role}, which has no storage: upload to a node, --http {}",
         client.address(),
         live.join(" or ")
-    )
+    )))
 }
 
 /// Sends the files of a version in a directory to the node, except the parts that the node already has.
-pub fn send(
-    client: &Client,
-    name: &StoreName,
-    dir: &Path,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<UploadResult> {
+pub(crate) fn send(client: &Client, name: &StoreName, dir: &Path, job: Job<'_>) -> Result<UploadResult, PushError> {
     let path = dir.join(MANIFEST_FILE);
-    let manifest = fs::read(&path).with_context(|| format!("cannot read {path:?}: is it a version?"))?;
+    let manifest = fs::read(&path).map_err(PushError::file_with("read", &path, ": is it a version?"))?;
     let mut sending = Sending {
         client,
         path: format!("/v1/stores/{name}/uploads"),
         dir,
         manifest,
-        interrupt,
-        display: Display::new(output.is_quiet()),
+        job,
+        step: job.step(),
         began: Instant::now(),
         moved_at: Instant::now(),
         piece_bytes: PIECE_BYTES_FIRST,
@@ -128,7 +108,7 @@ pub fn send(
 
 /// Asks the node to delete the uploaded files of the version. If it cannot be reached, it deletes them later on its
 /// own.
-pub fn give_up(client: &Client, name: &StoreName, dir: &Path) {
+pub(crate) fn give_up(client: &Client, name: &StoreName, dir: &Path) {
     if let Ok((_, id)) = Manifest::read_identified(dir) {
         let _ = client.delete(&format!("/v1/stores/{name}/uploads/{id}"));
     }
@@ -141,14 +121,14 @@ struct Sending<'a> {
     path: String,
     dir: &'a Path,
     manifest: Vec<u8>,
-    interrupt: &'a Interrupt,
-    display: Display,
+    job: Job<'a>,
+    step: Step<'a>,
     began: Instant,
     /// When the node last received more data.
     moved_at: Instant,
     /// The size of the next request.
     piece_bytes: u64,
-    /// How many bytes this command has sent.
+    /// How many bytes this job has sent.
     sent: u64,
     /// How many files arrived with a wrong checksum.
     corrupt: u32,
@@ -159,20 +139,20 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     /// Sends everything that is missing. Also returns how many bytes the node had before.
-    fn run(&mut self) -> anyhow::Result<(UploadResource, u64)> {
+    fn run(&mut self) -> Result<(UploadResource, u64), PushError> {
         let mut resumed = None;
         let mut noted_at = None;
         loop {
             match self.try_once(&mut resumed) {
                 Ok(upload) => return Ok((upload, resumed.unwrap_or(0))),
-                Err(error) if self.interrupt.is_asked() => return Err(error),
-                Err(error) if is_refused(&error, "upload_corrupt") && self.corrupt < CORRUPT_MAX => {
+                Err(error) if self.job.is_cancelled() => return Err(error),
+                Err(error) if error.code() == "upload_corrupt" && self.corrupt < CORRUPT_MAX => {
                     self.corrupt += 1;
-                    self.display.note(&format!("{error}; sending it again"));
+                    self.job.note(Note::UploadCorrupt(&error));
                 }
                 Err(error) if is_passing(&error) && self.moved_at.elapsed() < PATIENCE => {
                     if noted_at.replace(self.moved_at) != Some(self.moved_at) {
-                        self.display.note(&format!("{}; trying again", output::told(&error)));
+                        self.job.note(Note::UploadRetried(&error));
                     }
                     std::thread::sleep(RETRY_AFTER);
                 }
@@ -181,7 +161,7 @@ impl Sending<'_> {
         }
     }
 
-    fn try_once(&mut self, resumed: &mut Option<u64>) -> anyhow::Result<UploadResource> {
+    fn try_once(&mut self, resumed: &mut Option<u64>) -> Result<UploadResource, PushError> {
         loop {
             let upload: UploadResource = self.client.post_bytes_for(&self.path, &self.manifest)?;
             if upload.bytes_arrived > self.arrived {
@@ -199,29 +179,30 @@ impl Sending<'_> {
         }
     }
 
-    fn send_file(&mut self, files: &str, file: &UploadFileResource) -> anyhow::Result<()> {
+    fn send_file(&mut self, files: &str, file: &UploadFileResource) -> Result<(), PushError> {
         let path = self.dir.join(&file.name);
-        let local = File::open(&path).with_context(|| format!("cannot open {path:?}"))?;
+        let local = File::open(&path).map_err(PushError::file("open", &path))?;
         let found = local
             .metadata()
-            .with_context(|| format!("cannot read the metadata of {path:?}"))?
+            .map_err(PushError::file("read the metadata of", &path))?
             .len();
         if found != file.bytes {
-            bail!(
+            return Err(PushError::Damaged(format!(
                 "{path:?} has {found} bytes, but its manifest says {}: build the version again",
                 file.bytes
-            );
+            )));
         }
         let mut answer = file.clone();
         while !answer.complete {
-            if self.interrupt.is_asked() {
-                bail!("interrupted: to resume, run fondaco deploy with --upload for the same version");
+            if self.job.is_cancelled() {
+                let text = "interrupted: to resume, run fondaco deploy with --upload for the same version";
+                return Err(PushError::Cancelled(text.to_owned()));
             }
             let offset = answer.bytes_arrived;
             let mut piece = vec![0; self.piece_bytes.min(file.bytes - offset) as usize];
             local
                 .read_exact_at(&mut piece, offset)
-                .with_context(|| format!("cannot read {path:?}"))?;
+                .map_err(PushError::file("read", &path))?;
             let target = format!("{files}/{}?offset={offset}", file.name);
             answer = self.put(&target, &piece)?;
             self.sent += piece.len() as u64;
@@ -232,7 +213,7 @@ impl Sending<'_> {
     }
 
     /// Sends a piece, and sets the size of the next one from the time that this one took.
-    fn put(&mut self, target: &str, piece: &[u8]) -> anyhow::Result<UploadFileResource> {
+    fn put(&mut self, target: &str, piece: &[u8]) -> Result<UploadFileResource, AdminError> {
         let began = Instant::now();
         let answer = self.client.put_bytes(target, piece);
         let took = began.elapsed();
@@ -248,18 +229,16 @@ impl Sending<'_> {
     }
 
     fn show(&mut self) {
-        let fraction = self.arrived as f64 / self.total.max(1) as f64;
-        let text = format!(
-            "{} of {}, {}/s",
-            output::bytes(self.arrived),
-            output::bytes(self.total),
-            output::bytes(rate(self.sent, self.began.elapsed()))
-        );
-        self.display.show("uploading", fraction.min(1.0), &text);
+        self.step.show(Progress::Uploading {
+            bytes_arrived: self.arrived,
+            bytes_total: self.total,
+            bytes_sent: self.sent,
+            elapsed: self.began.elapsed(),
+        });
     }
 }
 
 /// Whether an error is transient: the connection was lost, or the node is busy.
-fn is_passing(error: &anyhow::Error) -> bool {
-    PASSING.contains(&code(error)) || matches!(error.downcast_ref(), Some(AdminError::Broken { .. }))
+fn is_passing(error: &PushError) -> bool {
+    PASSING.contains(&error.code()) || matches!(error, PushError::Admin(AdminError::Broken { .. }))
 }

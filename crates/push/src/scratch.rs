@@ -6,14 +6,15 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use tempfile::TempDir;
+
+use crate::error::PushError;
 
 const PREFIX: &str = "fondaco-push-";
 const LOCK_FILE: &str = "lock";
 
 /// A temporary directory, deleted on drop.
-pub struct Scratch {
+pub(crate) struct Scratch {
     directory: TempDir,
     /// Locked for the lifetime of this value.
     _lock: File,
@@ -21,29 +22,34 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes a directory in `parent`, and deletes those that killed pushes left there.
-    pub fn make(parent: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn make(parent: &Path) -> Result<Self, PushError> {
         delete_abandoned(parent);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(parent)
-            .with_context(|| format!("cannot make a directory in {parent:?}: choose another with --work"))?;
+            .map_err(PushError::file_with(
+                "make a directory in",
+                parent,
+                ": choose another with --work",
+            ))?;
         // Lock it before it gets its name, so that no process finds it unlocked.
         let path = directory.path().join("lock.new");
-        let lock = File::create(&path).with_context(|| format!("cannot create {path:?}"))?;
-        lock.try_lock().with_context(|| format!("cannot lock {path:?}"))?;
-        fs::rename(&path, directory.path().join(LOCK_FILE)).with_context(|| format!("cannot rename {path:?}"))?;
+        let lock = File::create(&path).map_err(PushError::file("create", &path))?;
+        lock.try_lock()
+            .map_err(|error| PushError::file("lock", &path)(error.into()))?;
+        fs::rename(&path, directory.path().join(LOCK_FILE)).map_err(PushError::file("rename", &path))?;
         Ok(Self { directory, _lock: lock })
     }
 
     /// Keeps the contents after a kill: from now on no other process takes the directory for abandoned. It is still
     /// deleted on drop.
-    pub fn outlive_kill(&self) -> anyhow::Result<()> {
+    pub(crate) fn outlive_kill(&self) -> Result<(), PushError> {
         let lock = self.path()?.join(LOCK_FILE);
-        fs::remove_file(&lock).with_context(|| format!("cannot delete {lock:?}"))
+        fs::remove_file(&lock).map_err(PushError::file("delete", &lock))
     }
 
     /// Keeps the directory for good, and returns its path: from now on the user has to delete it.
-    pub fn keep(self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn keep(self) -> Result<PathBuf, PushError> {
         let path = self.path()?;
         // Without its lock file, the next push would take it for abandoned.
         if path.join(LOCK_FILE).exists() {
@@ -54,9 +60,9 @@ impl Scratch {
     }
 
     /// The absolute path.
-    pub fn path(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn path(&self) -> Result<PathBuf, PushError> {
         let path = self.directory.path();
-        fs::canonicalize(path).with_context(|| format!("cannot resolve {path:?}"))
+        fs::canonicalize(path).map_err(PushError::file("resolve", path))
     }
 }
 

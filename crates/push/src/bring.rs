@@ -1,26 +1,19 @@
 //! Makes one cluster serve a built version: uploads it if it was asked to, begins the push, and watches it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use fondaco_admin::Client;
+use fondaco_admin::{AdminError, Client};
 use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
 use fondaco_model::{PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
 
-use super::WrongUsage;
-use super::push_progress::{show, waiting_text};
-use super::rollout::is_away;
-use super::upload::{self, UploadResult};
-use crate::interrupt::Interrupt;
-use crate::output::{self, Output};
-use crate::progress::{Display, INTERVAL};
-use crate::refusal::is_refused;
+use crate::error::PushError;
+use crate::observer::{INTERVAL, Job, Note, Progress};
+use crate::upload::{self, UploadResult};
 
 /// How often a push is checked for a controller, which it needs.
 const LEADER_INTERVAL: Duration = Duration::from_secs(2);
@@ -30,7 +23,7 @@ const ASK_AGAIN_MAX: Duration = Duration::from_secs(10);
 
 /// A built version, and how it is to be brought to a cluster.
 #[derive(Clone, Copy)]
-pub struct Built<'a> {
+pub(crate) struct Built<'a> {
     /// The store.
     pub store: &'a StoreName,
     /// Its location: a path or a URL.
@@ -54,35 +47,29 @@ pub struct Built<'a> {
 }
 
 /// The result of a deploy, as JSON.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Deployed {
     /// The push, which has ended.
     #[serde(flatten)]
     pub push: PushResource,
-    #[serde(skip_serializing_if = "Option::is_none")]
     /// The upload before it, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub upload: Option<UploadResult>,
 }
 
 /// Makes a cluster serve a built version; uploads it first if that was asked for. `begun` is set once the cluster has begun
 /// the push.
-pub fn bring(
-    client: &Client,
-    built: &Built<'_>,
-    begun: &mut bool,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<Deployed> {
+pub(crate) fn bring(client: &Client, built: &Built<'_>, begun: &mut bool, job: Job<'_>) -> Result<Deployed, PushError> {
     if let Some(run) = built.run
         && let Some(push) = push_of_run(client, built.store, run)?
     {
         *begun = true;
-        output.note(&format!(
-            "run {run:?} has begun already, as version {}: this is its end",
-            push.version
-        ));
-        let push = watch(client, built, push, interrupt, output)
-            .with_context(|| format!("run {run:?} has this end: to try again, name another --run"))?;
+        job.note(Note::RunKnown {
+            run,
+            version: push.version,
+        });
+        let push = watch(client, built, push, job)
+            .map_err(|error| error.within(format!("run {run:?} has this end: to try again, name another --run")))?;
         return Ok(Deployed {
             push: PushResource { repeated: true, ..push },
             upload: None,
@@ -93,8 +80,8 @@ pub fn bring(
         true => {
             let location: Location = built.place.parse()?;
             let dir = location.local_path().ok_or_else(|| not_local("--upload"))?;
-            let upload = upload::send(client, built.store, dir, interrupt, output)?;
-            output.note(&upload.text());
+            let upload = upload::send(client, built.store, dir, job)?;
+            job.note(Note::Uploaded(&upload));
             (upload.source.clone(), Some(upload))
         }
     };
@@ -108,10 +95,10 @@ pub fn bring(
         run: built.run.map(str::to_owned),
         again: built.again,
     };
-    let push = begin(client, built.store, &request, interrupt, output)?;
+    let push = begin(client, built.store, &request, job)?;
     *begun = true;
     let repeated = push.repeated;
-    let push = watch(client, built, push, interrupt, output)?;
+    let push = watch(client, built, push, job)?;
     Ok(Deployed {
         push: PushResource { repeated, ..push },
         upload,
@@ -119,10 +106,10 @@ pub fn bring(
 }
 
 /// The push that belongs to a run, if the cluster knows one.
-pub fn push_of_run(client: &Client, store: &StoreName, run: &str) -> anyhow::Result<Option<PushResource>> {
+pub(crate) fn push_of_run(client: &Client, store: &StoreName, run: &str) -> Result<Option<PushResource>, AdminError> {
     match client.get(&run_path(store, run)) {
         Ok(push) => Ok(Some(push)),
-        Err(error) if is_refused(&error, "push_not_found") || is_refused(&error, "store_not_found") => Ok(None),
+        Err(error) if ["push_not_found", "store_not_found"].contains(&error.code()) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -132,21 +119,6 @@ fn run_path(store: &StoreName, run: &str) -> String {
     format!("/v1/stores/{store}/push?run={run}")
 }
 
-/// Why a push that goes on is not watched to its end.
-#[derive(Debug, Clone, Copy)]
-struct GoesOn(&'static str);
-
-impl fmt::Display for GoesOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-/// Whether a push goes on after this error: its version has to stay.
-pub fn goes_on(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<GoesOn>().is_some()
-}
-
 /// Whether a controller leads, as far as it can be found out.
 fn has_leader(client: &Client) -> bool {
     let cluster = client.get::<ClusterResource>("/v1/cluster");
@@ -154,39 +126,35 @@ fn has_leader(client: &Client) -> bool {
 }
 
 /// Watches a push to its end.
-fn watch(
-    client: &Client,
-    built: &Built<'_>,
-    mut push: PushResource,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<PushResource> {
+fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_>) -> Result<PushResource, PushError> {
     let (version, name) = (push.version, built.store);
     let path = format!("/v1/stores/{name}/push");
     let seen_at = built.run.map_or_else(|| path.clone(), |run| run_path(name, run));
-    let mut display = Display::new(output.is_quiet());
+    let step = job.step();
     let mut cancelled = false;
     let mut waits_for = BTreeSet::new();
     let (mut leads, mut asked) = (true, Instant::now());
     while !is_end(push.state) {
-        if interrupt.is_asked() && !cancelled {
+        if job.is_cancelled() && !cancelled {
             cancelled = true;
             // The push may have ended a moment ago; its result is read below.
             if let Err(error) = client.delete(&format!("{path}?version={version}"))
-                && !is_refused(&error, "push_ended")
+                && error.code() != "push_ended"
             {
-                return Err(error.context(GoesOn("the push could not be cancelled and continues")));
+                return Err(PushError::from(error).continuing("the push could not be cancelled and continues"));
             }
         }
         std::thread::sleep(INTERVAL);
-        let seen: PushResource = client
-            .get(&seen_at)
-            .context(GoesOn("cannot watch the push any more; it continues"))?;
+        let seen: Result<PushResource, AdminError> = client.get(&seen_at);
+        let seen =
+            seen.map_err(|error| PushError::from(error).continuing("cannot watch the push any more; it continues"))?;
         if seen.version != version {
             // The push ended since the last poll, and another one started at once: the list of versions tells how it
             // ended.
             if !is_kept(client, name, version)? {
-                bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+                return Err(PushError::Failed(format!(
+                    "the push of version {version} ended, and another one was started: see fondaco versions {name}"
+                )));
             }
             push.state = PushState::Swapped;
             break;
@@ -195,112 +163,83 @@ fn watch(
         if asked.elapsed() >= LEADER_INTERVAL {
             let led = std::mem::replace(&mut leads, has_leader(client));
             if led && !leads {
-                display.note("no controller leads: the push continues when one does; start one, or see fondaco status");
+                job.note(Note::NoLeader);
             }
             asked = Instant::now();
         }
         if leads {
-            show(&mut display, &push);
+            step.show(Progress::Fetching(&push));
         }
         for absent in &push.absent {
             if waits_for.insert(absent.node) {
-                display.note(&waiting_text(absent));
+                job.note(Note::WaitingForNode(absent));
             }
         }
     }
-    drop(display);
+    drop(step);
     match push.state {
         PushState::Swapped => {
-            note_late_nodes(client, name, output)?;
+            // They serve the store again when they have caught up.
+            for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
+                job.note(Note::LateNode(node));
+            }
             Ok(push)
         }
-        PushState::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
-        _ => bail!(
+        PushState::Cancelled => {
+            let cancelled_text = format!("the push of version {version} of store {name} was cancelled");
+            Err(match cancelled {
+                true => PushError::Cancelled(cancelled_text),
+                false => PushError::Failed(cancelled_text),
+            })
+        }
+        _ => Err(PushError::Failed(format!(
             "the push of version {version} of store {name} failed: {}",
             push.error.as_deref().unwrap_or("see the node's log")
-        ),
+        ))),
     }
 }
 
 /// Starts the push. If another push of the store started while this version was built, waits for its end.
-fn begin(
-    client: &Client,
-    name: &StoreName,
-    request: &NewPush,
-    interrupt: &Interrupt,
-    output: &Output,
-) -> anyhow::Result<PushResource> {
+fn begin(client: &Client, name: &StoreName, request: &NewPush, job: Job<'_>) -> Result<PushResource, PushError> {
     let path = format!("/v1/stores/{name}/push");
     let mut is_noted = false;
     let mut lost_since = None;
     loop {
-        match client.post(&format!("/v1/stores/{name}/pushes"), request) {
+        let begun: Result<PushResource, AdminError> = client.post(&format!("/v1/stores/{name}/pushes"), request);
+        match begun.map_err(PushError::from) {
             // The request may have arrived. One of the same run begins nothing else.
-            Err(error) if is_away(&error) && request.run.is_some() && !interrupt.is_asked() => {
+            Err(error) if error.is_away() && request.run.is_some() && !job.is_cancelled() => {
                 if lost_since.get_or_insert_with(Instant::now).elapsed() >= ASK_AGAIN_MAX {
-                    return Err(error.context("it is not known whether the push has begun"));
+                    return Err(error.within("it is not known whether the push has begun"));
                 }
                 std::thread::sleep(INTERVAL);
                 continue;
             }
-            Err(error) if is_refused(&error, "push_in_progress") && !interrupt.is_asked() => {
+            Err(error) if error.code() == "push_in_progress" && !job.is_cancelled() => {
                 if !is_noted {
-                    output.note(&format!("{error}; waiting for it"));
+                    job.note(Note::OtherPush(&error));
                     is_noted = true;
                 }
             }
             begun => return begun,
         }
-        while !interrupt.is_asked() && !is_end(client.get::<PushResource>(&path)?.state) {
+        while !job.is_cancelled() && !is_end(client.get::<PushResource>(&path)?.state) {
             std::thread::sleep(INTERVAL);
         }
     }
 }
 
 /// Whether a store keeps a version, as the current one or as a backup.
-fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bool> {
+fn is_kept(client: &Client, name: &StoreName, version: u64) -> Result<bool, AdminError> {
     let kept: VersionList = client.get(&format!("/v1/stores/{name}/versions"))?;
     Ok(kept.versions.iter().any(|kept| kept.version == version))
 }
 
-/// Reports the nodes that the push did not wait for.
-fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow::Result<()> {
-    for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
-        output.note(&format!(
-            "node {node} does not have it yet: it serves this store again when it has caught up"
-        ));
-    }
-    Ok(())
-}
-
-/// That an option to send the version was given for a location that is not on this machine.
-pub fn not_local(option: &str) -> anyhow::Error {
-    WrongUsage(format!(
+/// The error for an option to send the version, given for a location that is not on this machine.
+pub(crate) fn not_local(option: &str) -> PushError {
+    PushError::WrongOptions(format!(
         "{option} sends a directory of this machine: omit it if nodes can read the URL"
     ))
-    .into()
-}
-
-/// The result of a push, as text.
-pub fn text(name: &StoreName, push: &PushResource) -> String {
-    if push.repeated {
-        let version = push.version;
-        return match &push.run {
-            Some(run) => format!("run {run:?} made version {version} of store {name}: nothing else was deployed\n"),
-            None => format!(
-                "store {name} serves version {version}, whose content is the same: nothing was deployed; to deploy it all the \
-                 same: --again\n"
-            ),
-        };
-    }
-    let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
-    let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
-    format!(
-        "store {name} serves version {}: {} records, fetched and swapped in {}\n",
-        push.version,
-        output::count(push.records),
-        output::duration(time)
-    )
 }
 
 /// Whether a push has ended.
@@ -312,14 +251,16 @@ pub fn is_end(state: PushState) -> bool {
 }
 
 /// A location as a URL for the node, whose working directory differs.
-pub fn source_url(place: &str) -> anyhow::Result<String> {
+pub(crate) fn source_url(place: &str) -> Result<String, PushError> {
     if place.contains("://") {
         return Ok(place.to_owned());
     }
-    let path: PathBuf = std::path::absolute(place).with_context(|| format!("cannot resolve {place:?}"))?;
+    let path: PathBuf = std::path::absolute(place).map_err(PushError::file("resolve", place.as_ref()))?;
     match Url::from_file_path(&path) {
         Ok(url) => Ok(url.into()),
-        Err(()) => Err(WrongUsage(format!("invalid path {path:?}: use a path or a URL")).into()),
+        Err(()) => Err(PushError::WrongOptions(format!(
+            "invalid path {path:?}: use a path or a URL"
+        ))),
     }
 }
 

@@ -1,63 +1,55 @@
-//! What a version is pushed to, and all that would refuse it: checked before the build, which may take hours.
+//! The store that a version is pushed to, and all that would refuse it: checked before the build, which may take hours.
 
-use anyhow::bail;
 use fondaco_admin::{AdminError, Client};
 use fondaco_api::{PushResource, StoreResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 
-use super::PushOptions;
-use crate::commands::bring::{is_end, not_local};
-use crate::commands::rollout::Rollout;
-use crate::commands::through::Through;
-use crate::commands::{build, upload};
-use crate::output::Output;
+use crate::bring::{is_end, not_local};
+use crate::build::{Rows, partition_count};
+use crate::error::PushError;
+use crate::observer::Job;
+use crate::push::Push;
+use crate::rollout::Rollout;
+use crate::upload;
 
-/// What a version is pushed to.
-pub(super) struct Target {
-    pub(super) partitions: PartitionCount,
+/// The store that a version is pushed to, and its cluster.
+pub(crate) struct Target {
+    pub(crate) partitions: PartitionCount,
     /// `None` if it is to be created.
-    pub(super) store: Option<StoreResource>,
+    pub(crate) store: Option<StoreResource>,
     /// The free space of the node's disk, if it has one.
-    pub(super) disk_available_bytes: Option<u64>,
+    pub(crate) disk_available_bytes: Option<u64>,
 }
 
 /// Checks all that would refuse the push after the build, in each cluster. The target is that of the first one.
-pub(super) fn check_all(
-    rollout: &mut Rollout,
-    options: &PushOptions,
-    through: Option<&Through>,
-    output: &Output,
-) -> anyhow::Result<Target> {
-    let found = rollout.check(output, |cluster| {
-        Ok((
-            cluster.client.address().to_owned(),
-            check(&cluster.client, options, through)?,
-        ))
+pub(crate) fn check_all(rollout: &mut Rollout, options: &Push, job: Job<'_>) -> Result<Target, PushError> {
+    let found = rollout.check(job, |cluster| {
+        let target = check(&cluster.client, options)?;
+        Ok((cluster.client.address().to_owned(), target))
     })?;
     let disk_available_bytes = found.iter().filter_map(|(_, target)| target.disk_available_bytes).min();
     let mut all = found.into_iter();
     let Some((address, first)) = all.next() else {
-        bail!("no cluster can be reached");
+        return Err(PushError::Unfit("no cluster can be reached".to_owned()));
     };
     for (other_address, other) in all {
         if other.partitions != first.partitions {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "{address} has {} partitions and {other_address} has {}: one version cannot be brought to both; push to \
                  each by itself, or split the partitions of one: fondaco rebalance split",
-                first.partitions,
-                other.partitions
-            );
+                first.partitions, other.partitions
+            )));
         }
         let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type));
         if kind(&first)
             .zip(kind(&other))
             .is_some_and(|(first, other)| first != other)
         {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "store {} is of another kind or has values of another type at {address} than at {other_address}",
-                options.input.store
-            );
+                options.build.store
+            )));
         }
         let current = |target: &Target| {
             let versions = target.store.as_ref().map_or(&[][..], |store| &store.versions);
@@ -65,11 +57,11 @@ pub(super) fn check_all(
             current.and_then(|version| version.checksum.clone())
         };
         if options.incremental && current(&first) != current(&other) {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "store {} has another version at {address} than at {other_address}: bring the same to both, or push to \
                  each by itself",
-                options.input.store
-            );
+                options.build.store
+            )));
         }
     }
     Ok(Target {
@@ -79,8 +71,8 @@ pub(super) fn check_all(
 }
 
 /// Checks all that would refuse the push after the build.
-fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> anyhow::Result<Target> {
-    let name = &options.input.store;
+fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
+    let name = &options.build.store;
     let status = client.status()?;
     if status.partitions == 0 {
         let message = format!(
@@ -91,46 +83,48 @@ fn check(client: &Client, options: &PushOptions, through: Option<&Through>) -> a
         return Err(AdminError::Refused { code, message }.into());
     }
     let is_remote = |output: &Location| output.local_path().is_none();
-    if (options.upload || through.is_some()) && options.output.as_ref().is_some_and(is_remote) {
+    if (options.upload || options.topic.is_some()) && options.keep_at.as_ref().is_some_and(is_remote) {
         return Err(not_local(if options.upload { "--upload" } else { "--through" }));
     }
     if options.upload {
         upload::check(client, &status)?;
     }
-    through.map_or(Ok(()), |through| through.check(client))?;
+    options.topic.as_ref().map_or(Ok(()), |topic| topic.check(client))?;
     let store = client.store(name)?;
     match &store {
         Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
-            let is_graph = options.input.graph.edges.is_some();
+            let is_graph = matches!(options.rows, Rows::Edges(_));
             if is_graph != (found.value_type == ValueType::Graph) {
                 return Err(wrong_rows(name, found.value_type, is_graph));
             }
-            if let Some(asked) = options.input.value_type.filter(|asked| *asked != found.value_type) {
-                bail!(
+            if let Some(asked) = options.value_type.filter(|asked| *asked != found.value_type) {
+                return Err(PushError::Unfit(format!(
                     "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
                      store",
                     found.value_type
-                );
+                )));
             }
         }
         None if options.create => {}
-        None => bail!(
-            "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
-            client.address()
-        ),
+        None => {
+            return Err(PushError::Unfit(format!(
+                "no store {name:?} on {}: create it with fondaco store create {name}, or use --create",
+                client.address()
+            )));
+        }
     }
     Ok(Target {
-        partitions: build::partition_count(status.partitions)?,
+        partitions: partition_count(status.partitions)?,
         store,
         disk_available_bytes: status.disk_available_bytes,
     })
 }
 
 /// The error for edges pushed to a store that is no graph, or records to one that is.
-fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> anyhow::Error {
-    anyhow::anyhow!(match has_edges {
+fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> PushError {
+    PushError::Unfit(match has_edges {
         true => format!(
             "store {name:?} is no graph, its values are of type {value_type}: push the edges to another store, with --create"
         ),
@@ -138,8 +132,8 @@ fn wrong_rows(name: &StoreName, value_type: ValueType, has_edges: bool) -> anyho
     })
 }
 
-fn versioned(name: &StoreName) -> anyhow::Error {
-    anyhow::Error::new(AdminError::Refused {
+fn versioned(name: &StoreName) -> PushError {
+    PushError::Admin(AdminError::Refused {
         code: "versioned_store".to_owned(),
         message: format!(
             "store {name} is versioned and accepts no pushes: write to it with a Redis client (SET {name}:KEY VALUE), \
@@ -148,12 +142,12 @@ fn versioned(name: &StoreName) -> anyhow::Error {
     })
 }
 
-fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
+fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> Result<(), PushError> {
     match push {
-        Some(push) if !is_end(push.state) => bail!(
+        Some(push) if !is_end(push.state) => Err(PushError::Unfit(format!(
             "version {} is being pushed to store {name}: wait for it, or cancel it: fondaco cancel {name}",
             push.version
-        ),
+        ))),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `fondaco store compact`: a new version of a hybrid store from the current one and the events on top of it.
+//! Compaction: a new version of a hybrid store from the current one and the events on top of it.
 //!
 //! It is an incremental push: nodes say what the events up to a time have made of keys, and that is the difference. The
 //! time is one up to which no event may come any more, on any node, so that none is lost: later ones count on top.
@@ -8,61 +8,55 @@ mod files;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use anyhow::bail;
-use clap::Args;
-use fondaco_admin::Client;
+use fondaco_admin::{Client, Endpoint};
 use fondaco_api::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
-use fondaco_model::{PartitionId, PartitionSet, StoreName};
-use serde::Serialize;
+use fondaco_builder::{BuildOptions, InputFormat, OnDuplicate, ReadOptions, ValueSelection};
+use fondaco_format::Compression;
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
+use fondaco_storage::Location;
 
 use self::files::{Files, PartFiles};
-use super::build::parse_bytes;
-use super::push::{self, ChangedFiles, PushOptions};
-use crate::control_port::ControlPort;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Output};
-use crate::progress::{Display, INTERVAL};
-use crate::refusal::is_refused;
+use crate::error::PushError;
+use crate::observer::{INTERVAL, Job, Note, Progress};
+use crate::push::{Push, Pushed, push};
+use crate::rollout::Clusters;
 use crate::scratch::Scratch;
 
 /// How often another time is chosen, because a node does not know what events up to the first one made.
 const TRIES: u32 = 5;
 
-/// `fondaco store compact`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Events count up to the store's --grace late, and later events than these stay on top of the new version.
-The current version is fetched from nodes to --work, unless this machine has all of it.
+/// The pause before another time is chosen.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-Example:
-  fondaco store compact counts
-  fondaco store compact counts --upload --http node-1:6580")]
-pub struct CompactOptions {
-    /// The store
-    name: StoreName,
-
-    /// Send the version to the node over its control port, if no node can read --work
-    #[arg(long)]
-    upload: bool,
-
-    /// How much memory the build uses, for instance 512MiB; the process takes up to 256MiB more
-    #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes)]
-    memory: u64,
-
-    /// The directory for temporary files: the current version and the new one
-    #[arg(long, value_name = "DIRECTORY", env = "TMPDIR")]
-    work: Option<PathBuf>,
-
-    #[command(flatten)]
-    node: ControlPort,
+/// A compaction.
+#[derive(Debug, Clone)]
+pub struct Compact {
+    /// The store, which has a stream.
+    pub store: StoreName,
+    /// Whether to send the version to the node over its control port, because no node can read the directory of the build.
+    pub upload: bool,
+    /// The memory budget of the build, in bytes, at least 1 MiB; the process uses up to 256 MiB more.
+    pub memory_bytes: u64,
+    /// The number of threads of the build.
+    pub threads: usize,
+    /// An existing directory for temporary files: the current version and the new one.
+    pub work: PathBuf,
 }
 
-/// The result if there was nothing to do.
-#[derive(Serialize)]
-struct Nothing {
-    changes: u64,
+/// The end of a compaction.
+#[derive(Debug)]
+pub enum Compacted {
+    /// No event up to this time, in milliseconds since 1970, is on top of the current version: nothing was pushed.
+    Nothing {
+        /// The current version.
+        version: u64,
+        /// The time.
+        until_unix_ms: u64,
+    },
+    /// The push of the difference.
+    Pushed(Pushed),
 }
 
 /// A node with a part of the overlay.
@@ -78,79 +72,94 @@ struct Parts {
     nodes: Vec<Part>,
 }
 
-/// Runs `fondaco store compact`.
-pub fn compact(options: CompactOptions, output: &Output) -> anyhow::Result<()> {
-    let CompactOptions {
-        name,
-        upload,
-        memory,
-        work,
-        node,
-    } = options;
-    let client = node.client()?;
+/// Pushes a new version of a hybrid store, which contains the events on top of the current one.
+///
+/// # Errors
+/// The store has no stream or no version; nodes do not answer what the events made; or the push fails.
+pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<Compacted, PushError> {
+    let (name, work) = (&options.store, &options.work);
+    let client = endpoint.client()?;
     let store: StoreResource = client.get(&format!("/v1/stores/{name}"))?;
     if store.stream.is_none() {
-        bail!("store {name:?} has no stream, and so no events to put into a version");
+        return Err(PushError::Unfit(format!(
+            "store {name:?} has no stream, and so no events to put into a version"
+        )));
     }
     let Some(current) = store.versions.iter().find(|version| version.current) else {
-        bail!("store {name:?} has no version to put events into: push one first, which may be empty");
+        return Err(PushError::Unfit(format!(
+            "store {name:?} has no version to put events into: push one first, which may be empty"
+        )));
     };
-    let work = work.unwrap_or_else(std::env::temp_dir);
-    let scratch = Scratch::make(&work)?;
-    let interrupt = Interrupt::listen()?;
+    let scratch = Scratch::make(work)?;
     let mut tries = 0;
     let (until_unix_ms, files) = loop {
-        let parts = Parts::find(&client, &node, &name, current)?;
-        match parts.collect(&name, current, &scratch.path()?, &interrupt, output) {
+        let parts = Parts::find(&client, endpoint, name, current)?;
+        match parts.collect(name, current, &scratch.path()?, job) {
             Ok(files) => break (parts.until_unix_ms, files),
             // Updates are replaced by what they make, and partitions move.
-            Err(error)
-                if tries < TRIES
-                    && ["not_settled", "unavailable"]
-                        .iter()
-                        .any(|code| is_refused(&error, code)) =>
-            {
+            Err(error) if tries < TRIES && ["not_settled", "unavailable"].contains(&error.code()) => {
                 tries += 1;
-                output.note(&format!("trying again: {error:#}"));
-                thread::sleep(Duration::from_secs(1));
+                job.note(Note::EventsRetried(&error));
+                thread::sleep(RETRY_AFTER);
             }
             Err(error) => return Err(error),
         }
     };
-    drop(interrupt);
-    let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(until_unix_ms));
+    let version = current.version;
     if files.changed.is_empty() && files.deleted.is_empty() {
-        return output.result(&Nothing { changes: 0 }, |_| {
-            format!(
-                "no event up to {until} is on top of version {} of store {name}\n",
-                current.version
-            )
-        });
+        return Ok(Compacted::Nothing { version, until_unix_ms });
     }
-    output.note(&format!(
-        "events up to {until} have changed {} keys of store {name}",
-        output::count(files.count)
-    ));
-    let changed = ChangedFiles {
-        store: &name,
-        version: current.version,
-        changed: &files.changed,
-        deleted: &files.deleted,
-        as_of_unix_ms: until_unix_ms,
-        upload,
-        memory_bytes: memory,
-        work: &work,
+    job.note(Note::EventsRead {
+        store: name,
+        keys: files.count,
+        until_unix_ms,
+    });
+    let texts = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let build = BuildOptions {
+        store: name.clone(),
+        inputs: texts(&files.changed),
+        format: Some(InputFormat::Parquet),
+        delimiter: None,
+        key: vec!["key".to_owned()],
+        reading: ReadOptions::default(),
+        value_type: store.value_type,
+        value: ValueSelection::Column("value".to_owned()),
+        on_duplicate: OnDuplicate::Fail,
+        bad_rows_max: 0,
+        allow_empty: false,
+        memory_bytes: options.memory_bytes,
+        threads: options.threads,
+        // The push takes the number of the cluster, and its own directory.
+        partitions: PartitionCount::ONE,
+        output: Location::local(work.join("version")),
+        cut_unix_ms: Some(until_unix_ms),
+        compression: Compression::None,
+        chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
+        temporary: work.clone(),
+        dry_run: false,
     };
-    push::push(PushOptions::of_changes(&changed, node)?, output)
+    let difference = Push {
+        upload: options.upload,
+        incremental: true,
+        deletes: texts(&files.deleted),
+        events_on: Some(version),
+        ..Push::new(build)
+    };
+    push(&Clusters::one(endpoint.clone()), difference, job).map(Compacted::Pushed)
 }
 
 impl Parts {
     /// Asks all nodes.
-    fn find(client: &Client, port: &ControlPort, name: &StoreName, current: &VersionResource) -> anyhow::Result<Self> {
+    fn find(
+        client: &Client,
+        endpoint: &Endpoint,
+        name: &StoreName,
+        current: &VersionResource,
+    ) -> Result<Self, PushError> {
         let list: NodeList = client.get("/v1/nodes")?;
         let mut found: Vec<(Client, VersionStream)> = Vec::new();
         for node in list.nodes.iter().filter(|node| node.live) {
-            let client = port.endpoint().client_of_node(&node.http)?;
+            let client = endpoint.client_of_node(&node.http)?;
             let status: StreamStatus = client.get(&format!("/v1/stores/{name}/stream?own=true"))?;
             let stream = status
                 .versions
@@ -159,10 +168,10 @@ impl Parts {
             found.extend(stream.map(|stream| (client, stream)));
         }
         let Some(count) = found.iter().map(|(_, stream)| stream.partitions_total).max() else {
-            bail!(
+            return Err(PushError::Unfit(format!(
                 "no node reads the stream of version {} of store {name:?}",
                 current.version
-            );
+            )));
         };
         // Of replicas one that lacks no records, and has come furthest, so that none waits for one that is behind.
         found.sort_by_key(|(_, stream)| (!stream.lost.is_empty(), std::cmp::Reverse(stream.settled_unix_ms)));
@@ -180,25 +189,27 @@ impl Parts {
                 continue;
             }
             if !stream.lost.is_empty() {
-                bail!(
+                return Err(PushError::Unfit(format!(
                     "records of the topic were gone before {} read them, and no other node answers for its partitions {partitions}: push \
                      a new version",
                     client.address()
-                );
+                )));
             }
             if stream.settled_unix_ms == 0 {
-                bail!(
+                return Err(PushError::Unfit(format!(
                     "{} has read too few events since it was started to know up to when it has all: log events for longer than the \
                      store's --grace, and try again",
                     client.address()
-                );
+                )));
             }
             parts.until_unix_ms = parts.until_unix_ms.min(stream.settled_unix_ms);
             left = left.without(&partitions);
             parts.nodes.push(Part { client, partitions });
         }
         if !left.is_empty() {
-            bail!("no live node answers for partitions {left} of store {name:?}: see fondaco status");
+            return Err(PushError::Unfit(format!(
+                "no live node answers for partitions {left} of store {name:?}: see fondaco status"
+            )));
         }
         Ok(parts)
     }
@@ -209,9 +220,8 @@ impl Parts {
         name: &StoreName,
         current: &VersionResource,
         dir: &Path,
-        interrupt: &Interrupt,
-        output: &Output,
-    ) -> anyhow::Result<Files> {
+        job: Job<'_>,
+    ) -> Result<Files, PushError> {
         let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         let read_part = |number: usize, part: &Part| {
             let mut files = PartFiles::new(dir, number);
@@ -237,14 +247,15 @@ impl Parts {
             let threads: Vec<_> = parts
                 .map(|(number, part)| scope.spawn(move || read(number, part)))
                 .collect();
-            let mut display = Display::new(output.is_quiet());
+            let step = job.step();
             while threads.iter().any(|thread| !thread.is_finished()) {
-                if interrupt.is_asked() {
+                if job.is_cancelled() {
                     is_over.store(true, Relaxed);
                 }
-                let read = format!("{} keys", output::count(count.load(Relaxed)));
-                display.show("reading events", 0.0, &read);
-                thread::park_timeout(INTERVAL.min(Duration::from_millis(100)));
+                step.show(Progress::ReadingEvents {
+                    keys: count.load(Relaxed),
+                });
+                thread::park_timeout(INTERVAL);
             }
             for thread in threads {
                 let (changed, deleted) = match thread.join() {
@@ -254,10 +265,11 @@ impl Parts {
                 all.changed.extend(changed);
                 all.deleted.extend(deleted);
             }
-            anyhow::Ok(())
+            Ok::<_, PushError>(())
         })?;
-        if interrupt.is_asked() {
-            bail!("interrupted before all events were read; nothing was changed");
+        if job.is_cancelled() {
+            let text = "interrupted before all events were read; nothing was changed";
+            return Err(PushError::Cancelled(text.to_owned()));
         }
         all.count = count.load(Relaxed);
         Ok(all)

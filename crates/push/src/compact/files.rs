@@ -4,13 +4,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
 use fondaco_api::{CHANGED_TO_VALUE, Frame};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+
+use crate::error::PushError;
 
 /// How many bytes of changes are written at a time.
 const GROUP_BYTES: usize = 16 << 20;
@@ -39,10 +41,10 @@ impl PartFiles {
     }
 
     /// Adds the keys of a page. Returns how many.
-    pub(super) fn add(&mut self, mut page: &[u8]) -> anyhow::Result<u64> {
+    pub(super) fn add(&mut self, mut page: &[u8]) -> Result<u64, PushError> {
         let mut count = 0;
-        while let Some(Frame { key, mut record }) =
-            Frame::read(&mut page).context("the node sent no page of changes")?
+        while let Some(Frame { key, mut record }) = Frame::read(&mut page)
+            .map_err(|error| PushError::Damaged(format!("the node sent no page of changes: {error}")))?
         {
             match record.first() {
                 Some(&CHANGED_TO_VALUE) => {
@@ -56,7 +58,7 @@ impl PartFiles {
         Ok(count)
     }
 
-    pub(super) fn finish(self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
+    pub(super) fn finish(self) -> Result<(Option<PathBuf>, Option<PathBuf>), PushError> {
         Ok((self.changed.finish()?, self.deleted.finish()?))
     }
 }
@@ -81,18 +83,18 @@ impl Table {
         }
     }
 
-    fn add<const N: usize>(&mut self, row: [Vec<u8>; N]) -> anyhow::Result<()> {
+    fn add<const N: usize>(&mut self, row: [Vec<u8>; N]) -> Result<(), PushError> {
         for (column, cell) in self.columns.iter_mut().zip(row) {
             self.bytes += cell.len();
             column.push(cell.into());
         }
         match self.bytes >= GROUP_BYTES {
-            true => self.flush().with_context(|| format!("cannot write {:?}", self.path)),
+            true => self.flush().map_err(failed(&self.path)),
             false => Ok(()),
         }
     }
 
-    fn flush(&mut self) -> anyhow::Result<()> {
+    fn flush(&mut self) -> Result<(), ParquetError> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
@@ -113,7 +115,9 @@ impl Table {
         };
         let mut group = file.next_row_group()?;
         for column in &mut self.columns {
-            let mut writer = group.next_column()?.context("the schema lacks a column")?;
+            let mut writer = group
+                .next_column()?
+                .ok_or_else(|| ParquetError::General("the schema lacks a column".to_owned()))?;
             if let ColumnWriter::ByteArrayColumnWriter(writer) = writer.untyped() {
                 writer.write_batch(column, None, None)?;
             }
@@ -126,17 +130,22 @@ impl Table {
     }
 
     /// The path of the file, if there are rows.
-    fn finish(mut self) -> anyhow::Result<Option<PathBuf>> {
+    fn finish(mut self) -> Result<Option<PathBuf>, PushError> {
         if self.columns.iter().all(Vec::is_empty) && self.file.is_none() {
             return Ok(None);
         }
-        let failed = format!("cannot write {:?}", self.path);
         if self.columns.iter().any(|column| !column.is_empty()) {
-            self.flush().context(failed.clone())?;
+            self.flush().map_err(failed(&self.path))?;
         }
         if let Some(file) = self.file {
-            file.close().context(failed)?;
+            file.close().map_err(failed(&self.path))?;
         }
         Ok(Some(self.path))
     }
+}
+
+/// For `map_err`: a file cannot be written.
+fn failed(path: &Path) -> impl FnOnce(ParquetError) -> PushError {
+    let path = path.to_owned();
+    |source| PushError::Changes { path, source }
 }

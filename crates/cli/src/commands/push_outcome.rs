@@ -1,0 +1,155 @@
+//! The end of a push or a deploy: as JSON, as text, and as an error with the next step.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use fondaco_api::PushResource;
+use fondaco_model::StoreName;
+use fondaco_push::{BuildResult, ClusterOutcome, Deployed, Outcome, State, UploadResult};
+use serde::Serialize;
+
+use crate::output::{self, Output};
+
+/// The result of a push to one cluster, as JSON.
+#[derive(Serialize)]
+pub struct PushResult<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    build: Option<&'a BuildResult>,
+    push: Option<PushResource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload: Option<UploadResult>,
+}
+
+impl<'a> PushResult<'a> {
+    /// The result of a push that changed nothing.
+    pub fn of_dry_run(build: &'a BuildResult) -> Self {
+        Self {
+            build: Some(build),
+            push: None,
+            upload: None,
+        }
+    }
+}
+
+/// The result of a push to several clusters, as JSON.
+#[derive(Serialize)]
+struct RolloutResult {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    build: Option<BuildResult>,
+    clusters: Vec<ClusterOutcome>,
+}
+
+/// Prints the end of a push, or of a deploy.
+pub fn finish(mut outcome: Outcome, is_several: bool, is_deploy: bool, output: &Output) -> anyhow::Result<()> {
+    let name = outcome.store.clone();
+    let error = outcome.rolled.error.take();
+    if is_several {
+        let clusters = outcome.rolled.clusters.iter();
+        let text: String = clusters.map(|cluster| cluster_text(&name, cluster)).collect();
+        let advice = outcome.kept.as_ref().map(|kept| advice(&outcome, kept));
+        let (build, clusters) = (outcome.build, outcome.rolled.clusters);
+        output.result(&RolloutResult { build, clusters }, |_| text)?;
+        return match (error, advice) {
+            (Some(error), Some(advice)) => Err(anyhow::Error::new(error).context(advice)),
+            (Some(error), None) => Err(error.into()),
+            (None, _) => Ok(()),
+        };
+    }
+    if let Some(error) = error {
+        let continues = error.continues();
+        let error = anyhow::Error::new(error);
+        return Err(match outcome.kept.filter(|_| !is_deploy) {
+            None => error,
+            Some(kept) if continues => error.context(format!("it goes on from {kept}: keep that until it has ended")),
+            Some(kept) => {
+                let difference = match outcome.build.as_ref().is_some_and(BuildResult::is_difference) {
+                    true => ", as long as the store has the version that it changes",
+                    false => "",
+                };
+                let upload = if outcome.upload { " --upload" } else { "" };
+                error.context(format!(
+                    "store {name} did not get the version; the build is kept, try again{difference}: \
+                     fondaco deploy {name} {kept}{upload}"
+                ))
+            }
+        });
+    }
+    let one = outcome.rolled.clusters.into_iter().next();
+    let Some((push, upload)) = one.and_then(|one| Some((one.push?, one.upload))) else {
+        bail!("store {name} did not get the version");
+    };
+    let text = text(&name, &push);
+    match is_deploy {
+        true => output.result(&Deployed { push, upload }, |_| text),
+        false => {
+            let (build, push) = (outcome.build.as_ref(), Some(push));
+            output.result(&PushResult { build, push, upload }, |_| text)
+        }
+    }
+}
+
+/// The result of a push, as text.
+fn text(name: &StoreName, push: &PushResource) -> String {
+    if push.repeated {
+        let version = push.version;
+        return match &push.run {
+            Some(run) => format!("run {run:?} made version {version} of store {name}: nothing else was deployed\n"),
+            None => format!(
+                "store {name} serves version {version}, whose content is the same: nothing was deployed; to deploy it all the \
+                 same: --again\n"
+            ),
+        };
+    }
+    let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
+    let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
+    format!(
+        "store {name} serves version {}: {} records, fetched and swapped in {}\n",
+        push.version,
+        output::count(push.records),
+        output::duration(time)
+    )
+}
+
+/// The end of a push in one of several clusters, as text.
+pub fn cluster_text(name: &StoreName, outcome: &ClusterOutcome) -> String {
+    let address = &outcome.cluster;
+    match (&outcome.push, &outcome.error) {
+        (Some(push), _) => format!("{address}: {}", text(name, push)),
+        (None, Some(error)) => format!("{address}: {error}\n"),
+        (None, None) => format!("{address}: not begun\n"),
+    }
+}
+
+/// How to go on and how to go back, for a version that is kept at this place.
+fn advice(outcome: &Outcome, kept: &str) -> String {
+    let (name, clusters) = (&outcome.store, &outcome.rolled.clusters);
+    let addresses = |is_swapped: bool| {
+        let those = clusters
+            .iter()
+            .filter(move |outcome| (outcome.state == State::Swapped) == is_swapped);
+        those.map(|outcome| &*outcome.cluster)
+    };
+    let mut text = format!(
+        "store {name} does not serve the version in every cluster: to go on, fondaco deploy {name} {kept} --to {}",
+        addresses(false).collect::<Vec<_>>().join(",")
+    );
+    if outcome.upload {
+        text += " --upload";
+    }
+    // A cluster that could not be reached may have begun the push all the same. One that failed has ended this run.
+    let is_in = |state| clusters.iter().any(|outcome| outcome.state == state);
+    let joins = is_in(State::Unreachable) && !is_in(State::Failed);
+    if let Some(run) = outcome.run.as_ref().filter(|_| joins) {
+        text += &format!(" --run {run}");
+    }
+    for (option, time) in [
+        ("as-of", outcome.as_of_unix_ms),
+        ("started", outcome.rolled.started_unix_ms),
+    ] {
+        text += &time.map_or_else(String::new, |ms| format!(" --{option} {ms}"));
+    }
+    for address in addresses(true) {
+        text += &format!("; to go back, fondaco rollback {name} --http {address}");
+    }
+    text
+}

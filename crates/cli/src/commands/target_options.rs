@@ -1,0 +1,120 @@
+//! The options of `fondaco push` and `deploy` that say where a version goes, and on which way.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use fondaco_admin::Endpoint;
+use fondaco_push::{Clusters, Topic};
+use fondaco_stream::TopicAddress;
+
+use super::WrongUsage;
+use crate::control_port::ControlPort;
+use crate::output;
+
+/// The options of a rollout.
+#[derive(Debug, Clone, Args)]
+pub struct RolloutOptions {
+    /// Bring the version to these clusters in this order, each when the one before has swapped it in: the control port of a
+    /// process of each, in place of --http. Token and TLS are the same for all
+    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
+    to: Vec<String>,
+
+    /// How long to wait before the next cluster of --to. It is not begun if the one before was rolled back in that time
+    #[arg(long, value_name = "TIME", requires = "to", value_parser = output::parse_span_ms)]
+    pause: Option<u64>,
+
+    /// An id of this run, for instance a scheduler's: another try with the same id joins the first one, or repeats its answer,
+    /// whatever became of it. Each store remembers its last sixteen
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+
+    /// Deploy the version even if its content is that of the current one
+    #[arg(long)]
+    pub again: bool,
+}
+
+impl RolloutOptions {
+    /// The clusters of `--to`, or the one of this port.
+    pub fn clusters(&self, port: &ControlPort) -> Result<Clusters, WrongUsage> {
+        for (number, address) in self.to.iter().enumerate() {
+            if self.to[..number].contains(address) {
+                return Err(WrongUsage(format!("--to names {address} twice")));
+            }
+        }
+        let at = |address: &String| Endpoint {
+            http: Some(address.clone()),
+            resp: None,
+            ..port.endpoint()
+        };
+        Ok(Clusters {
+            endpoints: match &self.to[..] {
+                [] => vec![port.endpoint()],
+                to => to.iter().map(at).collect(),
+            },
+            is_several: !self.to.is_empty(),
+            pause: Duration::from_millis(self.pause.unwrap_or(0)),
+            run: self.run.clone(),
+            again: self.again,
+        })
+    }
+}
+
+/// How a version is sent through a topic.
+#[derive(Debug, Args)]
+pub struct ThroughOptions {
+    /// Send the version through a topic of Kafka, from which the nodes fetch it
+    #[arg(long, value_name = "kafka://HOST:PORT,…/TOPIC", conflicts_with = "upload")]
+    through: Option<TopicAddress>,
+
+    /// How Kafka is reached: a file with lines NAME=VALUE, properties of librdkafka; # begins a comment
+    #[arg(long, value_name = "FILE", requires = "through")]
+    kafka_config: Option<PathBuf>,
+}
+
+impl ThroughOptions {
+    /// The topic, if one was named.
+    pub fn topic(&self) -> anyhow::Result<Option<Topic>> {
+        let Some(address) = self.through.clone() else {
+            return Ok(None);
+        };
+        let properties = match &self.kafka_config {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path:?}"))?;
+                parse_properties(&text)
+                    .map_err(|line| WrongUsage(format!("line {line} of {path:?} is no property: write NAME=VALUE")))?
+            }
+            None => BTreeMap::new(),
+        };
+        Ok(Some(Topic { address, properties }))
+    }
+}
+
+/// The properties, or the number of the first line that is not `NAME=VALUE`.
+fn parse_properties(text: &str) -> Result<BTreeMap<String, String>, usize> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| match line.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
+            _ => Err(number),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_lines_with_names_and_values() {
+        let text = "# TLS\nsecurity.protocol = ssl\n\nsasl.password=a=b # c\n";
+        let expected = [("security.protocol", "ssl"), ("sasl.password", "a=b # c")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(parse_properties(text), Ok(expected.into()));
+        assert_eq!(parse_properties("a=b\nssl"), Err(2));
+        assert_eq!(parse_properties("=b"), Err(1));
+    }
+}

@@ -1,0 +1,50 @@
+//! Pushes: rows become a version, and clusters serve it.
+//!
+//! - [`build`]: rows to a version in a directory;
+//! - [`push`]: a build, and a deploy of what it made;
+//! - [`deploy`]: a built version is brought to one cluster or to several, one after the other, and watched to its end;
+//! - [`compact`]: a push of what the events on top of a hybrid store's version have changed;
+//! - [`cancel`]: the end of a push under way.
+//!
+//! The nodes do the work of a deploy; these functions ask for it and watch. They read no arguments, print nothing and install no
+//! signal handlers: an [`Observer`] hears of the progress, and a [`CancelToken`] stops them. Each of them blocks until its job has
+//! ended.
+//!
+//! ```no_run
+//! use fondaco_admin::Endpoint;
+//! use fondaco_push::{CancelToken, Clusters, Deploy, Job, Quiet, deploy};
+//!
+//! let (observer, cancel) = (Quiet, CancelToken::default());
+//! let job = Job { observer: &observer, cancel: &cancel };
+//! let clusters = Clusters::one(Endpoint::of_http("node-1:6580"));
+//! let outcome = deploy(&clusters, &Deploy::new("cities".parse()?, "s3://versions/cities-7"), job)?;
+//! assert!(outcome.rolled.has_swapped());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod base_version;
+mod bring;
+mod build;
+mod compact;
+mod deploy;
+mod error;
+mod graph_ids;
+mod observer;
+mod push;
+mod rollout;
+mod scratch;
+mod target;
+mod topic;
+mod upload;
+
+pub use bring::{Deployed, is_end};
+pub use build::{BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, build, partition_count};
+pub use compact::{Compact, Compacted, compact};
+pub use deploy::{Deploy, Outcome, check_only, deploy};
+pub use error::{PushError, with_causes};
+pub use graph_ids::BuiltIds;
+pub use observer::{CancelToken, INTERVAL, Job, Note, Observer, Progress, Quiet};
+pub use push::{Push, Pushed, cancel, push};
+pub use rollout::{ClusterOutcome, Clusters, Rolled, State};
+pub use topic::Topic;
+pub use upload::UploadResult;

@@ -1,0 +1,284 @@
+//! A push: a build, in a directory that is deleted afterwards, and a [deploy](crate::deploy()).
+
+use std::path::Path;
+
+use fondaco_admin::{AdminError, Client, Endpoint};
+use fondaco_api::{NewStore, PushResource, StoreResource};
+use fondaco_builder::{BuildOptions, KnownIds};
+use fondaco_format::GIVEN_AWAY_FILE;
+use fondaco_model::{StoreName, ValueType, VersionNumber};
+use fondaco_storage::Location;
+
+use crate::base_version::CurrentVersion;
+use crate::bring::{Built, not_local};
+use crate::build::{BuildResult, Earlier, Rows, build};
+use crate::deploy::Outcome;
+use crate::error::PushError;
+use crate::graph_ids::{check_ids_are_current, served_ids};
+use crate::observer::{Job, Note};
+use crate::rollout::{Cluster, Clusters, Rollout, State};
+use crate::scratch::Scratch;
+use crate::target::{Target, check_all};
+use crate::topic::Topic;
+use crate::upload;
+
+/// A push.
+#[derive(Debug, Clone)]
+pub struct Push {
+    /// The build. Its numbers of partitions and its type of values become those of the cluster, and its output becomes a
+    /// temporary directory or `keep_at`. The directory for temporary files needs as much space as the values.
+    pub build: BuildOptions,
+    /// The meaning of the rows.
+    pub rows: Rows,
+    /// The type of values that the store must have; `None`: that which it has.
+    pub value_type: Option<ValueType>,
+    /// Of an incremental push: files, folders and globs with keys to delete.
+    pub deletes: Vec<String>,
+    /// Whether the input is a difference to the store's current version.
+    pub incremental: bool,
+    /// The location at which the version is built and kept; `None`: it is deleted afterwards.
+    pub keep_at: Option<Location>,
+    /// Whether to send the version to the node over its control port, because no node can read the directory of the build.
+    pub upload: bool,
+    /// The topic to send the version through.
+    pub topic: Option<Topic>,
+    /// Whether to create the store if it does not exist.
+    pub create: bool,
+    /// Of an incremental push of what events on top of a version have made: that version. It must still be the current one, and values
+    /// are taken as the events made them.
+    pub events_on: Option<u64>,
+}
+
+impl Push {
+    /// A push of records to a store that exists, from a directory that the nodes can read.
+    pub fn new(build: BuildOptions) -> Self {
+        Self {
+            build,
+            rows: Rows::Records,
+            value_type: None,
+            deletes: Vec::new(),
+            incremental: false,
+            keep_at: None,
+            upload: false,
+            topic: None,
+            create: false,
+            events_on: None,
+        }
+    }
+}
+
+/// The end of a push.
+#[derive(Debug)]
+pub enum Pushed {
+    /// The input was checked, and nothing was changed.
+    DryRun(BuildResult),
+    /// The version was deployed, or the outcome has the error that prevented it.
+    Ended(Outcome),
+}
+
+/// Builds a version, and makes clusters serve it.
+///
+/// All that would refuse the version is checked before the build, which may take hours.
+///
+/// # Errors
+/// A check says no, or the build fails: nothing has changed in a cluster. An error after that is in the outcome.
+pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Pushed, PushError> {
+    let mut rollout = Rollout::new(clusters)?;
+    let name = &options.build.store.clone();
+    if rollout.know(name) {
+        return Ok(Pushed::Ended(end_of_known_run(&rollout, name, job)));
+    }
+    let topic_partitions = options.topic.as_ref().map(Topic::partitions).transpose()?;
+    let Target {
+        partitions,
+        store,
+        disk_available_bytes,
+    } = check_all(&mut rollout, &options, job)?;
+    let versions = store.as_ref().map_or(&[][..], |store| &store.versions);
+    let current = versions.iter().find(|version| version.current);
+    if let Some(version) = options.events_on
+        && current.is_none_or(|current| current.version != version)
+    {
+        return Err(PushError::Unfit(format!(
+            "version {version} of store {name} is not the current one any more: try again"
+        )));
+    }
+    if options.incremental {
+        // It may be another one than its build was told.
+        let of_current = current.and_then(|current| current.as_of_unix_ms);
+        options.build.cut_unix_ms = options.build.cut_unix_ms.or(of_current);
+    }
+    let first = rollout.first();
+    let asked = match options.rows {
+        Rows::Edges(_) => Some(ValueType::Graph),
+        Rows::Records => options.value_type,
+    };
+    let value_type = store.as_ref().map(|found| found.value_type).or(asked);
+    options.build.value_type = value_type.unwrap_or_default();
+    options.build.partitions = partitions;
+    let served = served_ids(&first.client, &first.endpoint, name, store.as_ref())?;
+    let work = options.build.temporary.clone();
+    let find = |store| CurrentVersion::find(&first.client, &first.endpoint, (name, store), &work, job);
+    let base = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
+    let from = Earlier {
+        known: served.as_ref().map(|served| served as &dyn KnownIds),
+        base: base.as_ref().map(CurrentVersion::dir),
+        has_final_values: options.events_on.is_some(),
+    };
+    if options.build.dry_run {
+        // The directory is used only to check that it is empty. A path below a file is always empty.
+        options.build.output = Location::local(work.join("fondaco-dry-run"));
+        let built = build(&options.build, &options.rows, &options.deletes, from, job)?;
+        return match disk_available_bytes {
+            Some(free_bytes) if built.bytes > free_bytes => Err(PushError::NoSpace {
+                needed_bytes: built.bytes,
+                free_bytes,
+            }),
+            _ => Ok(Pushed::DryRun(built)),
+        };
+    }
+    let (location, mut scratch) = destination(&options, &work)?;
+    options.build.output = location.clone();
+    let built = build(&options.build, &options.rows, &options.deletes, from, job)?;
+    drop(base);
+    job.note(Note::Built(&built));
+    if let (Some(scratch), Some(dir)) = (&scratch, location.local_path()) {
+        give_away(scratch, dir, name, options.upload, job)?;
+    }
+    let place = match options.topic.as_ref().zip(topic_partitions) {
+        Some((topic, partitions)) => send_through(topic, partitions, &location, &mut scratch, name, job)?,
+        None => location.to_string(),
+    };
+    let prepare = |cluster: &Cluster| {
+        create(&cluster.client, name, value_type, options.create, job)?;
+        let has_ids = served.is_some() && std::ptr::eq(cluster, first);
+        check_ids_are_current(&cluster.client, name, store.as_ref().filter(|_| has_ids))
+    };
+    let version = Built {
+        store: name,
+        place: &place,
+        upload: options.upload,
+        is_hybrid: store.as_ref().is_some_and(|store| store.stream.is_some()),
+        as_of_unix_ms: options.build.cut_unix_ms,
+        started_unix_ms: None,
+        any_base: false,
+        if_current: options.events_on.and_then(VersionNumber::new),
+        run: rollout.run(),
+        again: rollout.again,
+    };
+    let rolled = rollout.bring(&version, job, prepare);
+    let Some(error) = &rolled.error else {
+        return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)));
+    };
+    // A version of another base would undo what the other push has changed. What events have made is found again.
+    let is_given_up = job.is_cancelled() || options.events_on.is_some() || error.code() == "base_changed";
+    let is_unwanted = is_given_up && !error.continues();
+    if !is_unwanted || rolled.has_swapped() {
+        // The build may have taken hours, so keep it.
+        let kept = match scratch {
+            Some(scratch) => scratch.keep()?.join("version").display().to_string(),
+            None => place.clone(),
+        };
+        return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), Some(kept))));
+    }
+    if let (true, Some(dir)) = (options.upload, location.local_path()) {
+        // The version is not wanted any more.
+        let failed = rollout.in_state(&rolled, State::Failed);
+        failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
+    }
+    Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)))
+}
+
+/// Cancels the push of a store that is under way. The nodes delete the files that they fetched of the version.
+///
+/// # Errors
+/// No push is under way, or the cluster cannot be reached.
+pub fn cancel(endpoint: &Endpoint, store: &StoreName) -> Result<PushResource, PushError> {
+    Ok(endpoint.client()?.delete_for(&format!("/v1/stores/{store}/push"))?)
+}
+
+/// Watches the pushes of a run that every cluster knows: no version is needed.
+fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcome {
+    let known = Built {
+        store: name,
+        place: "",
+        upload: false,
+        is_hybrid: false,
+        as_of_unix_ms: None,
+        started_unix_ms: None,
+        any_base: false,
+        if_current: None,
+        run: rollout.run(),
+        again: false,
+    };
+    let rolled = rollout.bring(&known, job, |_| Ok(()));
+    Outcome::new(&known, rolled, None, None)
+}
+
+/// Where the version is built: at the location to keep it at, or in a directory that is deleted afterwards.
+fn destination(options: &Push, work: &Path) -> Result<(Location, Option<Scratch>), PushError> {
+    if let Some(location) = &options.keep_at {
+        return Ok((location.clone(), None));
+    }
+    let scratch = Scratch::make(work)?;
+    Ok((Location::local(scratch.path()?.join("version")), Some(scratch)))
+}
+
+/// Sends the version through a topic, and returns its place there. The build is deleted then, unless it is to be kept.
+fn send_through(
+    topic: &Topic,
+    partitions: u32,
+    location: &Location,
+    scratch: &mut Option<Scratch>,
+    name: &StoreName,
+    job: Job<'_>,
+) -> Result<String, PushError> {
+    let dir = location.local_path().ok_or_else(|| not_local("--through"))?;
+    let sent = topic.send(partitions, dir, job);
+    match (sent, scratch.take()) {
+        (Err(error), Some(scratch)) if !job.is_cancelled() => {
+            // The build may have taken hours.
+            scratch.keep()?;
+            Err(topic.failed(error, name, dir))
+        }
+        (Err(error), None) => Err(topic.failed(error, name, dir)),
+        (sent, _) => sent,
+    }
+}
+
+/// Marks the files of a build in a temporary directory: only this process changes them, and it deletes them afterwards, so
+/// nodes may hard-link them.
+fn give_away(scratch: &Scratch, dir: &Path, store: &StoreName, upload: bool, job: Job<'_>) -> Result<(), PushError> {
+    let statement = dir.join(GIVEN_AWAY_FILE);
+    std::fs::write(&statement, "").map_err(PushError::file("write", &statement))?;
+    if upload {
+        // An upload may take hours, too.
+        scratch.outlive_kill()?;
+        job.note(Note::UploadBegins { store, dir });
+    }
+    Ok(())
+}
+
+/// Creates the store if it is missing and may be created.
+fn create(
+    client: &Client,
+    name: &StoreName,
+    value_type: Option<ValueType>,
+    may_create: bool,
+    job: Job<'_>,
+) -> Result<(), PushError> {
+    if !may_create || client.store(name)?.is_some() {
+        return Ok(());
+    }
+    let new = NewStore {
+        value_type: value_type.unwrap_or_default(),
+        ..NewStore::batch(name.as_str())
+    };
+    let created: Result<StoreResource, AdminError> = client.post("/v1/stores", &new);
+    match created {
+        Ok(_) => job.note(Note::StoreCreated(name)),
+        Err(error) if error.code() == "store_exists" => job.note(Note::StoreExists(name)),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
