@@ -6,7 +6,7 @@ use std::time::Duration;
 use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
 use fondaco_model::Identity;
-use fondaco_model::cluster::{RecordPath, RouterRecord};
+use fondaco_model::cluster::{RecordPath, RouterRecord, check_protocol};
 
 use crate::change_signal::{ChangeSignal, ChangeWatcher};
 use crate::error::ClusterError;
@@ -82,7 +82,7 @@ impl RouterWork {
     /// Why the router cannot serve; empty if it can.
     pub fn not_ready(&self) -> Vec<String> {
         let sighting = self.shared.mirror.look();
-        if let Err(error) = sighting.view.check_protocol() {
+        if let Err(error) = check_protocol(&sighting.view) {
             return vec![error.to_string()];
         }
         match (sighting.origin, &sighting.view.routing) {
@@ -120,7 +120,7 @@ impl Work {
             return Ok(());
         }
         // Otherwise the number of this router would bring the cluster back to a former protocol.
-        sighting.view.check_protocol()?;
+        check_protocol(&sighting.view)?;
         let path = layout::path(&RecordPath::Router(self.identity.clone()))?;
         let bytes = serde_json::to_vec(&self.record).map_err(ClusterError::invalid_metadata(&path))?;
         match self.coordination.create_ephemeral(&path, &bytes) {

@@ -62,7 +62,7 @@ fn time() -> Result<(), Box<dyn std::error::Error>> {
         println!(
             "\n{policy}, 16384 partitions, 1000 nodes: placed in {placed:.1?}; one more in {:.1?}, {} moves",
             start.elapsed(),
-            plan.fetches()
+            plan.moves.iter().filter(|one| one.to.is_some()).count()
         );
     }
     Ok(())

@@ -60,7 +60,7 @@ pub struct StoreDefinition {
     /// How many bytes one copy of the store may have; no limit by default. Versions that are kept for rollback count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space_quota_bytes: Option<u64>,
-    /// Which nodes requests ask that do not say it themselves; by default, the same node for the same key.
+    /// The fan-out of requests that name none themselves; by default, the same node for the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out: Option<StoreFanOut>,
     /// The type of its values, which never changes.

@@ -1,11 +1,12 @@
-//! Which nodes a request asks, as operators and requests say it.
+//! The nodes that a request asks, as operators and requests choose them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::versioned::words;
+use crate::text_form::stored_as_text;
+use crate::word::words;
 
 words! {
     /// A strategy of the client library, by its name.
@@ -75,19 +76,7 @@ impl FromStr for StoreFanOut {
     }
 }
 
-impl TryFrom<String> for StoreFanOut {
-    type Error = StoreFanOutError;
-
-    fn try_from(text: String) -> Result<Self, StoreFanOutError> {
-        text.parse()
-    }
-}
-
-impl From<StoreFanOut> for String {
-    fn from(fan_out: StoreFanOut) -> Self {
-        fan_out.to_string()
-    }
-}
+stored_as_text!(StoreFanOut, StoreFanOutError);
 
 #[cfg(test)]
 mod tests {

@@ -81,7 +81,7 @@ impl TokenBucket {
         }
     }
 
-    /// How long until the debt is paid off at the present rate; zero if there is none.
+    /// How long until the debt is paid off at the present rate; zero without a debt.
     pub fn delay(&mut self, now: Duration) -> Duration {
         self.fill(now);
         match self.rate_bytes_per_second {

@@ -25,9 +25,11 @@ mod routing;
 mod slot;
 mod store_option;
 mod stream;
+mod text_form;
 mod value_type;
 mod version;
 pub mod versioned;
+mod word;
 
 pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreDefinition, StoreKind};
@@ -39,13 +41,16 @@ pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
-pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, Shares, place, replan};
+pub use placement::{
+    MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, Shares, place, rearrange, replan,
+};
 pub use protocol::PROTOCOL;
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
-pub use routing::{Copies, Counts, EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps};
+pub use routing::{Copies, Counts, EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps, first_replicas};
 pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use store_option::StoreOption;
 pub use stream::{Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};
+pub use word::WordError;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text_form::stored_as_text;
+
 /// The name of a store: 1 to 64 characters from `a-z A-Z 0-9 _ - .`, the first a letter, digit or underscore. It never
 /// contains the colon that ends it on the wire, nor anything with a meaning in a path. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,19 +58,7 @@ impl std::borrow::Borrow<str> for StoreName {
     }
 }
 
-impl TryFrom<String> for StoreName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        name.parse()
-    }
-}
-
-impl From<StoreName> for String {
-    fn from(name: StoreName) -> String {
-        name.0.as_ref().to_owned()
-    }
-}
+stored_as_text!(StoreName, NameError);
 
 impl fmt::Display for StoreName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

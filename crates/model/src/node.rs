@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text_form::stored_as_text;
+
 /// The permanent number of a node, from 1. The leading controller gives it out, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -94,19 +96,7 @@ pub struct IdentityError {
     text: String,
 }
 
-impl TryFrom<String> for Identity {
-    type Error = IdentityError;
-
-    fn try_from(text: String) -> Result<Self, IdentityError> {
-        text.parse()
-    }
-}
-
-impl From<Identity> for String {
-    fn from(identity: Identity) -> String {
-        identity.0
-    }
-}
+stored_as_text!(Identity, IdentityError);
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::partition::{PartitionCount, PartitionId};
 use crate::slot::SLOT_COUNT;
+use crate::text_form::stored_as_text;
 
 /// Some of a cluster's partitions.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -178,19 +179,7 @@ impl FromStr for PartitionSet {
     }
 }
 
-impl TryFrom<String> for PartitionSet {
-    type Error = PartitionSetError;
-
-    fn try_from(text: String) -> Result<Self, PartitionSetError> {
-        text.parse()
-    }
-}
-
-impl From<PartitionSet> for String {
-    fn from(set: PartitionSet) -> Self {
-        set.to_string()
-    }
-}
+stored_as_text!(PartitionSet, PartitionSetError);
 
 impl fmt::Debug for PartitionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

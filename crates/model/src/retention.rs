@@ -1,4 +1,4 @@
-//! Which versions a store has, which one is current, and which ones it no longer needs.
+//! The versions of a store: those that it keeps, the current one, and those that it no longer needs.
 //!
 //! It knows nothing of files: it decides, and others act. Invariants: a number is given out once; the current version
 //! is never among the backups; the version that was current last is the last one to be given up, whatever its number,
@@ -10,13 +10,18 @@ use crate::version::VersionNumber;
 
 /// The versions of one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "VersionSetText", into = "VersionSetText")]
-pub struct VersionSet {
+#[serde(try_from = "Versions")]
+pub struct VersionSet(Versions);
+
+/// The versions, as they are stored: not yet checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Versions {
     last: Option<VersionNumber>,
     current: Option<VersionNumber>,
     /// The most recently current first.
     backups: Vec<VersionNumber>,
     /// How often another version became current: a version may be current again.
+    #[serde(default)]
     swaps: u64,
 }
 
@@ -30,27 +35,27 @@ pub struct VersionSetError {
 impl VersionSet {
     /// The version that is served, if any was swapped in yet.
     pub fn current(&self) -> Option<VersionNumber> {
-        self.current
+        self.0.current
     }
 
     /// The versions kept besides the current one, most recently current first.
     pub fn backups(&self) -> &[VersionNumber] {
-        &self.backups
+        &self.0.backups
     }
 
     /// How often another version became current.
     pub fn swaps(&self) -> u64 {
-        self.swaps
+        self.0.swaps
     }
 
     /// The highest number ever given out.
     pub fn last(&self) -> Option<VersionNumber> {
-        self.last
+        self.0.last
     }
 
     /// All versions kept: the current one, then the backups.
     pub fn kept(&self) -> impl Iterator<Item = VersionNumber> + '_ {
-        self.current.into_iter().chain(self.backups.iter().copied())
+        self.0.current.into_iter().chain(self.0.backups.iter().copied())
     }
 
     /// Whether this version is kept.
@@ -60,8 +65,8 @@ impl VersionSet {
 
     /// Gives out the number of a new version. It is not kept until it is made current.
     pub fn allocate(&mut self) -> VersionNumber {
-        let number = self.last.map_or(VersionNumber::FIRST, VersionNumber::next);
-        self.last = Some(number);
+        let number = self.0.last.map_or(VersionNumber::FIRST, VersionNumber::next);
+        self.0.last = Some(number);
         number
     }
 
@@ -69,83 +74,46 @@ impl VersionSet {
     ///
     /// The version is one of the backups, or a number given out by [`allocate`](Self::allocate).
     pub fn make_current(&mut self, version: VersionNumber) {
-        debug_assert!(self.last >= Some(version), "version {version} was never given out");
-        if self.current == Some(version) {
+        debug_assert!(self.0.last >= Some(version), "version {version} was never given out");
+        if self.0.current == Some(version) {
             return;
         }
-        self.swaps += 1;
-        self.backups.retain(|&backup| backup != version);
-        if let Some(before) = self.current.replace(version) {
-            self.backups.insert(0, before);
+        self.0.swaps += 1;
+        self.0.backups.retain(|&backup| backup != version);
+        if let Some(before) = self.0.current.replace(version) {
+            self.0.backups.insert(0, before);
         }
     }
 
     /// The target of a rollback that names no version: the most recently current backup that is older than the current
     /// version. A newer backup is the version that was rolled back from.
     pub fn rollback_target(&self) -> Option<VersionNumber> {
-        self.backups
+        self.0
+            .backups
             .iter()
-            .find(|&&backup| Some(backup) < self.current)
+            .find(|&&backup| Some(backup) < self.0.current)
             .copied()
     }
 
     /// Gives up all but `backups` of the backups, and returns those that were given up.
     pub fn expire(&mut self, backups: u32) -> Vec<VersionNumber> {
-        let kept = self.backups.len().min(backups as usize);
-        self.backups.split_off(kept)
+        let kept = self.0.backups.len().min(backups as usize);
+        self.0.backups.split_off(kept)
     }
 }
 
-/// The stored form, not yet checked.
-#[derive(Serialize, Deserialize)]
-struct VersionSetText {
-    last: Option<VersionNumber>,
-    current: Option<VersionNumber>,
-    backups: Vec<VersionNumber>,
-    #[serde(default)]
-    swaps: u64,
-}
-
-impl From<VersionSet> for VersionSetText {
-    fn from(set: VersionSet) -> Self {
-        let VersionSet {
-            last,
-            current,
-            backups,
-            swaps,
-        } = set;
-        Self {
-            last,
-            current,
-            backups,
-            swaps,
-        }
-    }
-}
-
-impl TryFrom<VersionSetText> for VersionSet {
+impl TryFrom<Versions> for VersionSet {
     type Error = VersionSetError;
 
-    fn try_from(text: VersionSetText) -> Result<Self, VersionSetError> {
-        let VersionSetText {
-            last,
-            current,
-            backups,
-            swaps,
-        } = text;
-        let set = Self {
-            last,
-            current,
-            backups,
-            swaps,
-        };
+    fn try_from(versions: Versions) -> Result<Self, VersionSetError> {
+        let set = Self(versions);
         let mut numbers: Vec<_> = set.kept().collect();
         numbers.sort_unstable();
         if let Some(pair) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
             let reason = format!("version {} is in it twice", pair[0]);
             return Err(VersionSetError { reason });
         }
-        if numbers.last().copied() > set.last {
+        if numbers.last().copied() > set.last() {
             let reason = format!("version {:?} was never given out", numbers.last());
             return Err(VersionSetError { reason });
         }

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::versioned::{EngineKind, words};
+use crate::text_form::stored_as_text;
+use crate::versioned::EngineKind;
+use crate::word::words;
 
 /// The settings of a hybrid store's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +24,7 @@ pub struct StreamSettings {
     pub grace_ms: u64,
     /// Where nodes keep the events. It never changes.
     pub engine: EngineKind,
-    /// Which records are in which partition of the topic. It never changes.
+    /// The assignment of records to partitions of the topic. It never changes.
     #[serde(default, skip_serializing_if = "Partitioner::is_any")]
     pub partitioner: Partitioner,
     /// Whether nodes read no events for now.
@@ -34,7 +36,7 @@ pub struct StreamSettings {
 }
 
 words! {
-    /// Which records are in which partition of a topic.
+    /// The assignment of records to partitions of a topic.
     Partitioner "partitioner":
     /// It is not known: nodes read all partitions.
     #[default]
@@ -73,7 +75,7 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum StreamSource {
-    /// The log inside a process that is a whole cluster, with so many partitions.
+    /// The log inside a process that is a whole cluster, with this number of partitions.
     Log(u32),
     /// A topic of Kafka.
     Kafka {
@@ -128,11 +130,11 @@ impl StreamSettings {
         }
     }
 
-    /// What is wrong with them.
+    /// Checks that a hybrid store can have these settings.
     ///
     /// # Errors
     /// An engine that does not keep the events, or a partitioner that the source does not have.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         if let (StreamSource::Log(_), Partitioner::Store) = (&self.source, self.partitioner) {
             return Err(
                 "partitioner store for a log, which has its own: leave it out, or read a topic of Kafka".to_owned(),
@@ -188,19 +190,7 @@ fn is_topic(text: &str) -> bool {
     (1..=249).contains(&text.len()) && text.chars().all(is_allowed) && text != "." && text != ".."
 }
 
-impl TryFrom<String> for StreamSource {
-    type Error = StreamSourceError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<StreamSource> for String {
-    fn from(source: StreamSource) -> Self {
-        source.to_string()
-    }
-}
+stored_as_text!(StreamSource, StreamSourceError);
 
 #[cfg(test)]
 mod tests {

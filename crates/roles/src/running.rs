@@ -11,6 +11,7 @@ use fondaco_api::Role;
 use fondaco_cluster::{Mirror, RouterWork};
 use fondaco_controller::ControllerWork;
 use fondaco_coordination::Coordination;
+use fondaco_model::cluster::check_protocol;
 use fondaco_node::Server;
 use tokio::sync::{oneshot, watch};
 
@@ -91,7 +92,7 @@ impl Running {
         let is_seen = self.view.wait_until(patience, |sighting| {
             !sighting.view.remembered && sighting.view.cluster.is_some()
         });
-        self.view.view().check_protocol()?;
+        check_protocol(&self.view.view())?;
         if let Some(router) = self.router.as_ref().filter(|_| is_seen) {
             router.wait_looked(left);
         }

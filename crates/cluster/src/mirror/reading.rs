@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fondaco_api::SettingChanges;
 use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath};
 use fondaco_model::StoreName;
-use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised};
+use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised, check_continues};
 use serde::de::DeserializeOwned;
 
 use super::sighting::Sighting;
@@ -135,7 +135,7 @@ impl<'a> Reading<'a> {
 
     /// Whether the view continues the former one.
     pub(super) fn check_continues(&self) -> Result<(), Discontinuity> {
-        self.found.view.check_continues(&self.former)
+        check_continues(&self.found.view, &self.former)
     }
 
     /// Whether an operator declared the entries of this view true, whatever the former view was.

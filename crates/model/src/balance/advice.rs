@@ -1,4 +1,5 @@
-//! Advice: what about a cluster makes balancing hard or unsafe, whatever is moved. Computed from the same input as decisions.
+//! Advice: the properties of a cluster that make balancing hard or unsafe, whatever is moved. Computed from the same input as
+//! decisions.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ const REPLICAS_PER_NODE_MAX: f64 = 300.0;
 /// Partitions that are smaller than this are small data.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// A partition is uneven if it has more than so many times the median.
+/// A partition is uneven if it has more than this many times the median.
 const UNEVEN: f64 = 4.0;
 
 /// Partitions below this size are not called uneven.
@@ -38,7 +39,7 @@ const CAPACITY_MIN: f64 = 0.5;
 /// How much of a resource a node has.
 type Capacity = fn(&NodeLoad) -> f64;
 
-/// What would help a cluster, besides moves. `busiest` names, for partitions, the store that costs most there.
+/// The problems of a cluster that moves do not solve. `busiest` names, for partitions, the store that costs most there.
 pub fn advise(input: &BalanceInput, busiest: &BTreeMap<PartitionId, StoreName>) -> Vec<Advice> {
     let members: Vec<&NodeLoad> = input.nodes.iter().filter(|node| node.may_get()).collect();
     let mut advice = Vec::new();
@@ -264,7 +265,7 @@ fn machines(input: &BalanceInput) -> Vec<Advice> {
             *on.entry(host).or_default() += 1;
         }
         let replicas = state.owners.len();
-        // Of two replicas, one is never a majority: what counts is that one is left.
+        // Of two replicas, one is never a majority: it is enough that one is left.
         let needed = if replicas > 2 { replicas / 2 + 1 } else { 1 };
         for (host, _) in on.into_iter().filter(|(_, there)| replicas - there < needed) {
             *lost.entry(host).or_default() += 1;

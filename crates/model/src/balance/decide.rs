@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Advice, Decision, Outcome};
+use super::decision::{Advice, BalanceMove, Decision, Outcome};
 use super::input::{BalanceInput, BalanceMode, BalancePolicy, NodeLoad, Resource};
 use super::machines::requests::{advance, drained};
 use super::machines::{MachineAction, MachineDecision, MachineInput, MachineState, capacity};
@@ -12,7 +12,7 @@ use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::placement::{Shares, rearrange};
 
-/// A node's claim of what it uses is doubted if others use so many times more for a request.
+/// A node's report of its use is doubted if other nodes use this many times more for a request.
 const DOUBTED: f64 = 20.0;
 
 /// How many requests a second a node must get before its claim is doubted.
@@ -33,7 +33,7 @@ pub fn decide(input: &BalanceInput) -> Decision {
     let machines = input.machines.as_ref().filter(|_| decision.mode != BalanceMode::Off);
     let mut state = machines.map(|machines| remembered(input, machines, &mut decision));
     if let Some(reason) = waits(input) {
-        decision.reasons.push(reason);
+        decision.explain(reason);
         conclude(input, machines, state, &mut decision);
         return decision;
     }
@@ -46,15 +46,13 @@ pub fn decide(input: &BalanceInput) -> Decision {
         decision.outcome = outcome;
     }
     if decision.mode == BalanceMode::Propose && input.settings.mode == BalanceMode::Act && decision.moves() {
-        decision
-            .reasons
-            .push("it is not the time for plans to be run: the plan is proposed".to_owned());
+        decision.explain("it is not the time for plans to be run: the plan is proposed");
     }
     conclude(input, machines, state, &mut decision);
     decision
 }
 
-/// What is remembered about machines, after what has happened since the last decision.
+/// The state of machines after the events since the last decision.
 fn remembered(input: &BalanceInput, machines: &MachineInput, decision: &mut Decision) -> MachineState {
     let is_known = input.nodes.iter().filter(|node| node.may_get()).all(|node| node.known);
     let is_calm = is_known && decision.struggling.is_empty();
@@ -82,9 +80,7 @@ fn conclude(
             machine: state.nodes.get(&node).copied(),
         };
         let reason = format!("node {node} has no partitions any more");
-        decision
-            .reasons
-            .push(format!("{reason}: it is returned, through the hook"));
+        decision.explain(format!("{reason}: it is returned, through the hook"));
         state.begin(action, reason, input.at_unix_ms);
     }
     decided.begun = (state.last > machines.state.last).then_some(state.last);
@@ -96,23 +92,6 @@ fn conclude(
             .is_some_and(|request| request.http.is_none() && request.due_unix_ms <= input.at_unix_ms);
     decided.state = state;
     decision.machines = Some(decided);
-}
-
-impl Decision {
-    /// Whether partitions should move.
-    pub fn moves(&self) -> bool {
-        matches!(self.outcome, Outcome::Move { .. })
-    }
-
-    /// Whether something moves, a machine is requested or returned, or there is advice.
-    pub fn is_notable(&self) -> bool {
-        self.moves() || self.request().is_some() || !self.advice.is_empty()
-    }
-
-    /// The number of the request to the hook that the decision begins, if it begins one.
-    pub fn request(&self) -> Option<u64> {
-        self.machines.as_ref().and_then(|machines| machines.begun)
-    }
 }
 
 /// Why nothing is decided now.
@@ -135,19 +114,10 @@ fn waits(input: &BalanceInput) -> Option<String> {
 
 /// Nodes that leave give up their partitions, dead nodes are replaced, and partitions with too few replicas get more.
 fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
-    let holds = |node: NodeId| input.partitions.iter().any(|state| state.owners.contains(&node));
-    let owners: BTreeSet<NodeId> = input
-        .partitions
-        .iter()
-        .flat_map(|state| &state.owners)
-        .copied()
-        .collect();
-    let mut members: BTreeSet<NodeId> = owners.clone();
+    let mut members = input.owners();
     let mut leaving = BTreeSet::new();
-    for node in input.nodes.iter().filter(|node| node.leaving && holds(node.node)) {
-        decision
-            .reasons
-            .push(format!("node {} leaves, and has partitions", node.node));
+    for node in input.nodes.iter().filter(|node| node.leaving && input.holds(node.node)) {
+        decision.explain(format!("node {} leaves, and has partitions", node.node));
         members.remove(&node.node);
         leaving.insert(node.node);
     }
@@ -159,7 +129,7 @@ fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
         .iter()
         .filter(|node| node.backup && node.live && !node.leaving)
         .collect();
-    for node in input.nodes.iter().filter(dead).filter(|node| holds(node.node)) {
+    for node in input.nodes.iter().filter(dead).filter(|node| input.holds(node.node)) {
         let fits = |backup: &&NodeLoad| backup.group == node.group;
         // One of its own zone, if there is one.
         let found = backups
@@ -175,7 +145,7 @@ fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
             continue;
         };
         let backup = backups.remove(at);
-        decision.reasons.push(format!(
+        decision.explain(format!(
             "node {} has been absent for {} s: backup node {} replaces it",
             node.node,
             node.absent_ms / 1000,
@@ -195,21 +165,14 @@ fn members(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
         return None;
     }
     if short > 0 {
-        decision
-            .reasons
-            .push(format!("{short} partitions have fewer than {wanted} replicas"));
+        decision.explain(format!("{short} partitions have fewer than {wanted} replicas"));
     }
     found(decision, rearranged(input, &members, leaving))
 }
 
 /// New nodes get their share.
 fn newcomers(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
-    let owners: BTreeSet<NodeId> = input
-        .partitions
-        .iter()
-        .flat_map(|state| &state.owners)
-        .copied()
-        .collect();
+    let owners = input.owners();
     let new = input
         .nodes
         .iter()
@@ -219,9 +182,7 @@ fn newcomers(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
         return None;
     }
     for node in &new {
-        decision
-            .reasons
-            .push(format!("node {node} is new, and has no partitions"));
+        decision.explain(format!("node {node} is new, and has no partitions"));
     }
     let members = owners.into_iter().chain(new).collect();
     found(decision, rearranged(input, &members, BTreeSet::new()))
@@ -229,7 +190,7 @@ fn newcomers(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
 
 fn found(decision: &mut Decision, rearranged: Result<Option<Outcome>, String>) -> Option<Outcome> {
     rearranged.unwrap_or_else(|error| {
-        decision.reasons.push(format!("it cannot be done: {error}"));
+        decision.explain(format!("it cannot be done: {error}"));
         None
     })
 }
@@ -243,7 +204,7 @@ pub(super) fn rearranged(
     members: &BTreeSet<NodeId>,
     leaving: BTreeSet<NodeId>,
 ) -> Result<Option<Outcome>, String> {
-    let before: Vec<Vec<NodeId>> = input.partitions.iter().map(|state| state.owners.clone()).collect();
+    let before = input.lists();
     let known = input.nodes.iter().filter(|node| members.contains(&node.node));
     let known: Vec<_> = known.map(NodeLoad::member).collect();
     let after = rearrange(input.placement, &before, input.replicas, &known, Shares::Kept);
@@ -254,7 +215,7 @@ pub(super) fn rearranged(
 fn moves(
     before: &[Vec<NodeId>],
     after: Vec<Vec<NodeId>>,
-    moves: Vec<super::decision::BalanceMove>,
+    moves: Vec<BalanceMove>,
     leaving: BTreeSet<NodeId>,
 ) -> Option<Outcome> {
     let lists = (0..).map(PartitionId::new).zip(before.iter().zip(after));
@@ -289,7 +250,7 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
     let live = input.nodes.iter().filter(|node| node.live).count();
     let struggling = struggling(input);
     if struggling.is_empty() {
-        decision.reasons.push(match judged {
+        decision.explain(match judged {
             0 => "no node has reported for long enough to be judged".to_owned(),
             _ => match live.saturating_sub(judged) {
                 0 => format!("none of {judged} nodes struggles"),
@@ -298,27 +259,18 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
         });
         return None;
     }
-    let chosen: Vec<(NodeId, Resource)> = match input.settings.policy {
-        BalancePolicy::One => struggling
-            .iter()
-            .nth(random(input.number) as usize % struggling.len())
-            .into_iter(),
-        _ => None.into_iter(),
-    }
-    .map(|(&node, &resource)| (node, resource))
-    .collect();
-    let chosen = if chosen.is_empty() {
-        struggling.into_iter().collect()
-    } else {
-        chosen
+    let (skipped, count) = match input.settings.policy {
+        BalancePolicy::One => (random(input.number) as usize % struggling.len(), 1),
+        BalancePolicy::Each | BalancePolicy::Enough => (0, struggling.len()),
     };
+    let chosen = struggling.into_iter().skip(skipped).take(count);
     let per_node = match input.settings.policy {
         BalancePolicy::One | BalancePolicy::Each => 1,
         BalancePolicy::Enough => input.settings.moves_max,
     };
     let doubted = doubted(input);
     for node in &doubted {
-        decision.reasons.push(format!(
+        decision.explain(format!(
             "node {node} claims to use a small part of what others use for a request: it gets nothing"
         ));
     }
@@ -332,7 +284,7 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
             true => format!("more than {:.0} %", high * 100.0),
             false => format!("not halfway to calm at {:.0} %", calm * 100.0),
         };
-        decision.reasons.push(format!(
+        decision.explain(format!(
             "node {node} struggles: {:.0} % of its {resource}, {limit}",
             level * 100.0
         ));
@@ -342,7 +294,7 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
             }
             match relieve(&mut draft, &mut levels, node, resource, |to| doubted.contains(&to.node)) {
                 Ok(one) => {
-                    decision.reasons.push(format!(
+                    decision.explain(format!(
                         "partition {} goes from node {} to node {}: the first falls from {:.0} to {:.0} %, the second rises \
                          from {:.0} to {:.0} %",
                         one.partition,
@@ -366,13 +318,12 @@ fn overload(input: &BalanceInput, decision: &mut Decision) -> Option<Outcome> {
         }
     }
     if made.is_empty() {
-        decision.reasons.push("no move would help".to_owned());
+        decision.explain("no move would help");
     }
-    let before: Vec<Vec<NodeId>> = input.partitions.iter().map(|state| state.owners.clone()).collect();
-    moves(&before, draft.owners, made, BTreeSet::new())
+    moves(&input.lists(), draft.owners, made, BTreeSet::new())
 }
 
-/// Nodes whose claims cannot be: they use a small part of the processor time that others use for a request.
+/// Nodes whose reports cannot be true: they use a small part of the processor time that others use for a request.
 fn doubted(input: &BalanceInput) -> BTreeSet<NodeId> {
     // A node that claims few requests may be given away by the load of its partitions.
     let mut of_partitions = BTreeMap::<NodeId, f64>::new();

@@ -1,4 +1,4 @@
-//! What was decided, and why.
+//! Decisions, with their reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ pub struct Decision {
     pub number: u64,
     /// When it was made, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// What the cluster did by itself then.
+    /// The mode of the cluster then.
     pub mode: BalanceMode,
-    /// What was decided.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Why, for people: a sentence for each step of the reasoning.
     pub reasons: Vec<String>,
-    /// What moving cannot change, and what would help.
+    /// Problems that moves do not solve, each with a remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
     /// The nodes that struggle.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub struggling: BTreeSet<NodeId>,
-    /// What was decided about machines, if there is a hook.
+    /// The decision about machines, if there is a hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<MachineDecision>,
 }
 
-/// What was decided.
+/// The outcome of a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -71,12 +71,34 @@ pub struct BalanceMove {
     pub bytes: u64,
 }
 
-/// What moving cannot change.
+/// A problem that moves do not solve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advice {
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What would help.
+    /// The remedy.
     pub help: String,
+}
+
+impl Decision {
+    /// Adds a sentence to the reasons.
+    pub(super) fn explain(&mut self, reason: impl Into<String>) {
+        self.reasons.push(reason.into());
+    }
+
+    /// Whether partitions should move.
+    pub fn moves(&self) -> bool {
+        matches!(self.outcome, Outcome::Move { .. })
+    }
+
+    /// Whether something moves, a machine is requested or returned, or there is advice.
+    pub fn is_notable(&self) -> bool {
+        self.moves() || self.request().is_some() || !self.advice.is_empty()
+    }
+
+    /// The number of the request to the hook that the decision begins, if it begins one.
+    pub fn request(&self) -> Option<u64> {
+        self.machines.as_ref().and_then(|machines| machines.begun)
+    }
 }

@@ -1,4 +1,4 @@
-//! What a decision is made of.
+//! The input of a decision.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,7 +43,7 @@ pub struct BalanceInput {
     /// The keys that are asked for most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot_keys: Vec<HotKey>,
-    /// What is known of machines on demand, if there is a hook.
+    /// The facts about machines on demand, if there is a hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<MachineInput>,
 }
@@ -78,7 +78,7 @@ pub struct NodeLoad {
     /// Whether it is taken out of service for a while.
     #[serde(default)]
     pub maintenance: bool,
-    /// Whether it has reported often enough to be judged. If not, what follows means nothing.
+    /// Whether it has reported often enough to be judged. If not, the next fields mean nothing.
     pub known: bool,
     /// Cores that it uses, and may use.
     pub cpu: (f64, f64),
@@ -98,7 +98,7 @@ pub struct PartitionState {
     pub owners: Vec<NodeId>,
     /// On each of them: requests a second.
     pub requests: Vec<f64>,
-    /// On each of them: what it costs, in requests for short values a second.
+    /// On each of them: its cost, in requests for short values a second.
     pub costs: Vec<f64>,
     /// Its bytes on a node.
     pub bytes: u64,
@@ -116,7 +116,7 @@ pub struct Departure {
     pub at_unix_ms: u64,
 }
 
-/// What the cluster does by itself.
+/// The actions that a cluster takes without an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -147,7 +147,7 @@ pub enum BalancePolicy {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BalanceSettings {
-    /// What the cluster does by itself.
+    /// The actions that the cluster takes without an operator.
     pub mode: BalanceMode,
     /// From which struggling nodes partitions are taken.
     pub policy: BalancePolicy,
@@ -159,7 +159,7 @@ pub struct BalanceSettings {
     pub disk: (f64, f64),
     /// How many requests a second a node is to get at most; 0 is no limit.
     pub requests_max: f64,
-    /// How long after a plan nothing moves, in milliseconds: what was moved has to show in reports first.
+    /// How long after a plan nothing moves, in milliseconds: its effects have to show in reports first.
     pub cool_down_ms: u64,
     /// By how much of its capacity a move must relieve a node at least.
     pub gain_min: f64,
@@ -193,6 +193,24 @@ impl Default for BalanceSettings {
     }
 }
 
+impl BalanceInput {
+    /// Whether a node has partitions.
+    pub(super) fn holds(&self, node: NodeId) -> bool {
+        self.partitions.iter().any(|state| state.owners.contains(&node))
+    }
+
+    /// The nodes that have partitions.
+    pub(super) fn owners(&self) -> BTreeSet<NodeId> {
+        let lists = self.partitions.iter().map(|state| &state.owners);
+        lists.flatten().copied().collect()
+    }
+
+    /// The owners of each partition.
+    pub(super) fn lists(&self) -> Vec<Vec<NodeId>> {
+        self.partitions.iter().map(|state| state.owners.clone()).collect()
+    }
+}
+
 impl BalanceSettings {
     /// The mode at a time: outside its hours, a cluster that acts only proposes.
     pub fn mode_at(&self, unix_ms: u64) -> BalanceMode {
@@ -220,7 +238,7 @@ impl BalanceSettings {
     }
 }
 
-/// What a node may have too little of.
+/// A resource that a node may have too little of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {

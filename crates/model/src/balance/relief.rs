@@ -53,7 +53,7 @@ impl Levels {
     }
 }
 
-/// What a node has of a partition, in the units of each resource.
+/// The use of a node by a partition, in the units of each resource.
 struct Part {
     partition: PartitionId,
     cores: f64,
@@ -75,7 +75,7 @@ impl Part {
     }
 }
 
-/// What a node has, in parts: its processors are divided by what partitions cost, its memory by their sizes.
+/// The use of a node, divided among its partitions: of processors by their costs, of memory by their sizes.
 fn parts(draft: &Draft<'_>, node: &NodeLoad) -> Vec<Part> {
     let held = || {
         draft.input.partitions.iter().enumerate().filter_map(|(at, state)| {
@@ -127,7 +127,7 @@ pub(super) fn spread(input: &BalanceInput, next: &BTreeMap<PartitionId, Vec<Node
 /// Finds the move that relieves a node most, and makes it in the draft.
 ///
 /// # Errors
-/// No move helps: what is wrong, and what would help.
+/// No move helps: the problem, with its remedy.
 pub(super) fn relieve(
     draft: &mut Draft<'_>,
     levels: &mut Levels,
@@ -192,7 +192,7 @@ pub(super) fn relieve(
     })
 }
 
-/// Why no move relieves a node, and what would.
+/// Why no move relieves a node, with the remedy.
 fn why_none(draft: &Draft<'_>, levels: &Levels, node: &NodeLoad, resource: Resource, parts: &[Part]) -> Advice {
     let input = draft.input;
     let (high, calm) = input.settings.limits(resource);

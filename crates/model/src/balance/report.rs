@@ -1,4 +1,4 @@
-//! What a node reports about its load.
+//! The reports of nodes about their load.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +16,11 @@ pub struct LoadReport {
     pub started_unix_ms: u64,
     /// The number of the report in its process, from 1: one that is late or was sent twice does not count.
     pub number: u64,
-    /// Into how many partitions it divides keys: numbers of partitions in it count among so many.
+    /// The number of partitions that it divides keys into: the partitions in the report are numbered among these.
     pub divided: PartitionCount,
     /// How long it is about, in milliseconds.
     pub interval_ms: u64,
-    /// What the node uses of what it may use.
+    /// The node's use of its resources.
     pub resources: ResourceUse,
     /// The loads of partitions of stores that were asked for something.
     pub partitions: Vec<PartitionLoad>,
@@ -32,7 +32,7 @@ pub struct LoadReport {
     pub hot_keys: Vec<HotKey>,
 }
 
-/// What a node uses, and what it may use: of its control group, or of the machine.
+/// The resources that a node uses, and those that it may use: of its control group, or of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceUse {
@@ -40,11 +40,11 @@ pub struct ResourceUse {
     pub cpu: f64,
     /// Cores that it may use.
     pub cpu_max: f64,
-    /// Bytes of memory that it uses, without what the system can take back.
+    /// Bytes of memory that it uses, without those that the system can take back.
     pub memory: u64,
     /// Bytes of memory that it may use; 0 if that is unknown.
     pub memory_max: u64,
-    /// Bytes that are used on its disk, by whatever.
+    /// Bytes that are used on its disk, by any program.
     pub disk: u64,
     /// Bytes that its disk has; 0 if that is unknown.
     pub disk_max: u64,
@@ -79,7 +79,7 @@ pub struct PartitionLoad {
 }
 
 impl PartitionLoad {
-    /// What it costs a node, in requests for short values: a write costs as much as four of them, and so do 16 KiB.
+    /// Its cost for a node, in requests for short values: a write costs as much as four of them, and so do 16 KiB.
     pub fn cost(&self) -> f64 {
         self.requests + 3.0 * self.writes + self.bytes / 4096.0
     }

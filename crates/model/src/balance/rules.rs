@@ -19,14 +19,12 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn new(input: &'a BalanceInput) -> Self {
         let members = input.nodes.iter().filter(|node| node.may_get());
-        let mut zones: Vec<&str> = members.map(|node| node.zone.as_str()).collect();
-        zones.sort_unstable();
-        zones.dedup();
+        let zones: BTreeSet<&str> = members.map(|node| node.zone.as_str()).collect();
         let since = input.at_unix_ms.saturating_sub(input.settings.stay_ms);
         let left = input.departures.iter().filter(|one| one.at_unix_ms > since);
         Self {
             input,
-            owners: input.partitions.iter().map(|state| state.owners.clone()).collect(),
+            owners: input.lists(),
             zones: zones.len(),
             left: left.map(|one| (one.partition, one.node)).collect(),
         }

@@ -12,7 +12,7 @@ pub const REPORTS_IN_WINDOW: usize = 10;
 /// How many of them are needed to judge a node.
 const REPORTS_NEEDED: usize = REPORTS_IN_WINDOW / 2;
 
-/// A node that has sent nothing for so long, in milliseconds, may start anew with an earlier time.
+/// A node that has sent nothing for this time, in milliseconds, may start anew with an earlier time.
 const SILENT_MS: u64 = 60_000;
 
 /// The last reports of all nodes.
@@ -27,7 +27,7 @@ pub struct LoadWindow {
 struct Reports {
     started_unix_ms: u64,
     number: u64,
-    /// When each arrived, by the receiver's clock, and what it said.
+    /// The reports, each with its time of arrival by the receiver's clock.
     last: VecDeque<(u64, LoadReport)>,
 }
 
@@ -66,12 +66,12 @@ impl LoadWindow {
         true
     }
 
-    /// Partitions have moved: no decision is made of reports from before, since what they say no longer holds.
+    /// Partitions have moved: no decision is made of reports from before, since they no longer hold.
     pub fn settle(&mut self, now_ms: u64) {
         self.settled_ms = Some(now_ms);
     }
 
-    /// The last report of a node, unless it is older than so many milliseconds.
+    /// The last report of a node, unless it is older than `age_max_ms`.
     pub fn last(&self, node: NodeId, now_ms: u64, age_max_ms: u64) -> Option<&LoadReport> {
         let (at_ms, report) = self.nodes.get(&node)?.last.back()?;
         (now_ms.saturating_sub(*at_ms) <= age_max_ms).then_some(report)

@@ -51,9 +51,9 @@ pub enum AdmissionError {
         /// The number that it has.
         id: NodeId,
     },
-    /// The other members write what this process does not understand.
+    /// The other members write entries that this process does not understand.
     #[error(
-        "this program speaks protocol {own}, and the cluster has gone on to protocol {in_force}, which all its members \
+        "this program speaks protocol {own}, and the cluster uses protocol {in_force}, which all its members \
          speak: start a release that speaks it, such as that of the other members"
     )]
     OldProtocol {
@@ -64,20 +64,18 @@ pub enum AdmissionError {
     },
 }
 
-impl ClusterView {
-    /// Checks that this process speaks the protocol in force. To be called before it becomes a member: from then on its
-    /// own number counts.
-    ///
-    /// # Errors
-    /// [`AdmissionError::OldProtocol`]: the process must not take part.
-    pub fn check_protocol(&self) -> Result<(), AdmissionError> {
-        match self.protocol() {
-            in_force if in_force > PROTOCOL => Err(AdmissionError::OldProtocol {
-                own: PROTOCOL,
-                in_force,
-            }),
-            _ => Ok(()),
-        }
+/// Checks that this process speaks the protocol in force. To be called before it becomes a member: from then on its own
+/// number counts.
+///
+/// # Errors
+/// [`AdmissionError::OldProtocol`]: the process must not take part.
+pub fn check_protocol(view: &ClusterView) -> Result<(), AdmissionError> {
+    match view.protocol() {
+        in_force if in_force > PROTOCOL => Err(AdmissionError::OldProtocol {
+            own: PROTOCOL,
+            in_force,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -99,7 +97,7 @@ impl Membership {
                 found: cluster.identity.clone(),
             });
         }
-        view.check_protocol()?;
+        check_protocol(view)?;
         let owns = |id: &NodeId| {
             view.nodes
                 .get(id)

@@ -10,12 +10,13 @@ use serde::Serialize;
 use super::plan::PlanRecord;
 use super::record::{ClusterRecord, DroppedStore, NodeRecord, Numbers, StoreRecord};
 use super::user::{UserName, UserRecord};
+use super::view::{ClusterView, Revised};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
 
 /// Writes that belong together.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// The writes.
     pub writes: Vec<Write>,
@@ -35,21 +36,19 @@ pub struct Write {
 }
 
 impl Change {
-    /// A change that writes one entry, and depends on no other.
-    pub(super) fn of(path: RecordPath, expected: Option<u64>, record: Record) -> Self {
+    /// A change that makes these writes, and depends on no other entry.
+    pub(super) fn of(writes: impl IntoIterator<Item = Write>) -> Self {
         Self {
-            writes: vec![Write {
-                path,
-                expected,
-                record: Some(record),
-            }],
+            writes: writes.into_iter().collect(),
             unchanged: Vec::new(),
         }
     }
 
-    /// The same change, which also depends on another entry.
-    pub(super) fn while_unchanged(mut self, path: RecordPath, revision: u64) -> Self {
-        self.unchanged.push((path, revision));
+    /// The same change, which also depends on the routing table, if there is one.
+    pub(super) fn while_same_routing(mut self, view: &ClusterView) -> Self {
+        let revision = view.routing.as_ref().map(|table| table.revision);
+        self.unchanged
+            .extend(revision.map(|revision| (RecordPath::Routing, revision)));
         self
     }
 
@@ -67,6 +66,32 @@ impl Change {
             Some(Record::Routing(table)) => Some(table),
             _ => None,
         })
+    }
+}
+
+impl Write {
+    /// Writes a record over the entry with this revision; `None` if there must be no such entry.
+    pub(super) fn of(expected: Option<u64>, record: impl Into<Record>) -> Self {
+        let record = record.into();
+        Self {
+            path: record.path(),
+            expected,
+            record: Some(record),
+        }
+    }
+
+    /// Replaces an entry.
+    pub(super) fn over<T: Into<Record>>(before: &Revised<T>, record: T) -> Self {
+        Self::of(Some(before.revision), record)
+    }
+
+    /// Deletes the entry with this revision.
+    pub(super) fn delete(path: RecordPath, revision: u64) -> Self {
+        Self {
+            path,
+            expected: Some(revision),
+            record: None,
+        }
     }
 }
 
@@ -159,6 +184,44 @@ pub enum Record {
     /// At [`RecordPath::User`].
     User(Box<UserRecord>),
 }
+
+impl Record {
+    /// The entry that the record is written at.
+    pub fn path(&self) -> RecordPath {
+        match self {
+            Self::Cluster(_) => RecordPath::Cluster,
+            Self::Routing(_) => RecordPath::Routing,
+            Self::Numbers(_) => RecordPath::Numbers,
+            Self::Node(node) => RecordPath::Node(node.id),
+            Self::Store(store) => RecordPath::Store(store.definition.name.clone()),
+            Self::Dropped(dropped) => RecordPath::Dropped(dropped.record.id),
+            Self::Plan(plan) => RecordPath::Plan(plan.number),
+            Self::User(user) => RecordPath::User(user.name.clone()),
+        }
+    }
+}
+
+/// Makes each type of records a [`Record`]; large ones are boxed.
+macro_rules! records {
+    ($($variant:ident($record:ty)),*) => {
+        $(impl From<$record> for Record {
+            fn from(record: $record) -> Self {
+                Self::$variant(record.into())
+            }
+        })*
+    };
+}
+
+records!(
+    Cluster(ClusterRecord),
+    Routing(RoutingTable),
+    Numbers(Numbers),
+    Node(NodeRecord),
+    Store(StoreRecord),
+    Dropped(DroppedStore),
+    Plan(PlanRecord),
+    User(UserRecord)
+);
 
 #[cfg(test)]
 mod tests {

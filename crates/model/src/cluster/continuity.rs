@@ -84,59 +84,57 @@ pub enum Discontinuity {
 }
 
 /// The consequence and the remedy.
-const KEPT: &str = "this process goes on with its last view and deletes nothing; correct the configuration, or write back \
+const KEPT: &str = "this process keeps its last view and deletes nothing; correct the configuration, or write back \
                     the entries that this node remembers: fondaco cluster adopt, or declare the present entries to be \
                     the true ones: fondaco cluster adopt --present";
 
-impl ClusterView {
-    /// Checks that this view continues `former`, of the same cluster.
-    ///
-    /// Stores are compared only if both views have them: whether a missing one was dropped is recorded in
-    /// [`dropped`](Self::dropped).
-    ///
-    /// # Errors
-    /// It does not.
-    pub fn check_continues(&self, former: &Self) -> Result<(), Discontinuity> {
-        let Some(known) = &former.cluster else { return Ok(()) };
-        let Some(found) = &self.cluster else {
-            let known = known.identity.clone();
-            return Err(Discontinuity::ClusterGone { known });
-        };
-        if found.adoptions > known.adoptions {
-            return Ok(());
-        }
-        if found.identity != known.identity {
-            return Err(Discontinuity::OtherCluster {
-                known: known.identity.clone(),
-                found: found.identity.clone(),
-            });
-        }
-        if let Some(known) = &former.routing {
-            check(|| RecordPath::Routing, known, self.routing.as_ref())?;
-            let known = known.record.epoch();
-            let found = self.routing.as_ref().map_or(known, |found| found.record.epoch());
-            if found < known {
-                return Err(Discontinuity::OlderTable { known, found });
-            }
-        }
-        if let Some(known) = &former.numbers {
-            check(|| RecordPath::Numbers, known, self.numbers.as_ref())?;
-            let known = known.record.stores_created;
-            let found = self.numbers.as_ref().map_or(0, |found| found.record.stores_created);
-            if found < known {
-                return Err(Discontinuity::FewerStores { known, found });
-            }
-        }
-        for (&id, known) in &former.nodes {
-            check(|| RecordPath::Node(id), known, self.nodes.get(&id))?;
-        }
-        for (name, known) in &former.stores {
-            if let Some(found) = self.stores.get(name) {
-                check(|| RecordPath::Store(name.clone()), known, Some(found))?;
-            }
-        }
-        Ok(())
+/// Checks that a view continues a former one, of the same cluster.
+///
+/// Stores are compared only if both views have them: whether a missing one was dropped is recorded in
+/// [`dropped`](ClusterView::dropped).
+///
+/// # Errors
+/// It does not.
+pub fn check_continues(view: &ClusterView, former: &ClusterView) -> Result<(), Discontinuity> {
+    let Some(known) = &former.cluster else { return Ok(()) };
+    let Some(found) = &view.cluster else {
+        let known = known.identity.clone();
+        return Err(Discontinuity::ClusterGone { known });
+    };
+    if found.adoptions > known.adoptions {
+        return Ok(());
     }
+    if found.identity != known.identity {
+        return Err(Discontinuity::OtherCluster {
+            known: known.identity.clone(),
+            found: found.identity.clone(),
+        });
+    }
+    if let Some(known) = &former.routing {
+        check(|| RecordPath::Routing, known, view.routing.as_ref())?;
+        let known = known.record.epoch();
+        let found = view.routing.as_ref().map_or(known, |found| found.record.epoch());
+        if found < known {
+            return Err(Discontinuity::OlderTable { known, found });
+        }
+    }
+    if let Some(known) = &former.numbers {
+        check(|| RecordPath::Numbers, known, view.numbers.as_ref())?;
+        let known = known.record.stores_created;
+        let found = view.numbers.as_ref().map_or(0, |found| found.record.stores_created);
+        if found < known {
+            return Err(Discontinuity::FewerStores { known, found });
+        }
+    }
+    for (&id, known) in &former.nodes {
+        check(|| RecordPath::Node(id), known, view.nodes.get(&id))?;
+    }
+    for (name, known) in &former.stores {
+        if let Some(found) = view.stores.get(name) {
+            check(|| RecordPath::Store(name.clone()), known, Some(found))?;
+        }
+    }
+    Ok(())
 }
 
 fn check<T>(

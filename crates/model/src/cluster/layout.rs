@@ -1,4 +1,4 @@
-//! Which partitions of a store each node holds, according to the routing table.
+//! The partitions of a store that each node holds, according to the routing table.
 //!
 //! It depends only on the table and on the number of copies, which few stores set. So it is computed once for each
 //! such number, and kept until the table changes.
@@ -43,6 +43,16 @@ impl Layout {
         self.owned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
 
+    /// The partitions that at least one of these nodes owns.
+    pub(super) fn covered(&self, nodes: impl Iterator<Item = NodeId>) -> PartitionSet {
+        nodes.fold(PartitionSet::EMPTY, |covered, node| covered.with(self.owned_by(node)))
+    }
+
+    /// The partitions that any node owns: all of them.
+    pub(super) fn all(&self) -> PartitionSet {
+        self.covered(self.owned.keys().copied())
+    }
+
     /// The partitions that moves under way give to a node, or leave with it.
     pub(super) fn planned_for(&self, node: NodeId) -> &PartitionSet {
         self.planned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
@@ -58,7 +68,7 @@ pub(super) struct Layouts {
 }
 
 impl Layouts {
-    /// The layout of a store with so many copies.
+    /// The layout of a store with this number of copies.
     pub(super) fn of(&mut self, table: &RoutingTable, copies: Copies) -> Arc<Layout> {
         if self.epoch != table.epoch() {
             self.by_copies.clear();

@@ -30,18 +30,16 @@ mod topology;
 mod user;
 mod view;
 
-pub use admission::{AdmissionError, Membership};
+pub use admission::{AdmissionError, Membership, check_protocol};
 pub use agent::{
     Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, FailedFetch, LocalFetch, LocalReplicas,
     LocalVersion, LocalVersioned, REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
 };
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;
-pub use continuity::Discontinuity;
+pub use continuity::{Discontinuity, check_continues};
 pub use controller::{Controller, Patience};
-pub use plan::{
-    MOVES_PER_NODE, MoveState, PLANS_KEPT, PlanCost, PlanCount, PlanMaker, PlanRecord, PlanState, StuckStore,
-};
+pub use plan::{MOVES_PER_NODE, MoveState, PlanCost, PlanCount, PlanMaker, PlanRecord, PlanState, StuckStore};
 pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{

@@ -1,6 +1,6 @@
 //! Plans: lists of moves of partitions between nodes, which the leading controller carries out in waves.
 //!
-//! A plan names the next owners of each of its partitions. What remains to be done follows from the routing table: the
+//! A plan names the next owners of each of its partitions. The moves that remain follow from the routing table: those of the
 //! partitions whose owners are still others. So a plan's entry changes only when an operator changes its state, when a
 //! move is given up, and when it ends; and a new leader continues where the former one stopped.
 
@@ -14,24 +14,12 @@ use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
 use crate::placement::{Move, moves_of};
-use crate::routing::{RoutingTable, Stage};
+use crate::routing::{RoutingTable, Stage, first_replicas};
 use crate::version::VersionNumber;
 use crate::versioned::Quorums;
 
 /// How many moves of a plan a node takes part in at a time, unless the plan says otherwise.
 pub const MOVES_PER_NODE: u32 = 2;
-
-/// How many plans that have ended are kept at least.
-pub const PLANS_KEPT: usize = 32;
-
-/// How many plans are kept at most that ended within [`PLANS_KEPT_MS`]: they tell where partitions came from.
-pub const PLANS_KEPT_MAX: usize = 500;
-
-/// See [`PLANS_KEPT_MAX`]; in milliseconds.
-pub const PLANS_KEPT_MS: u64 = 25 * 3_600_000;
-
-/// How many replaced proposals are kept: they moved nothing.
-pub const REPLACED_KEPT: usize = 8;
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +49,7 @@ pub struct PlanRecord {
     /// The store whose number of replicas it changes: its lists are then those of the store. `None` if it moves partitions of all stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<PlanCount>,
-    /// Who made it: an operator or the analyzer.
+    /// Its maker: an operator or the analyzer.
     pub by: PlanMaker,
     /// The operator's name, if the control port knew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +58,7 @@ pub struct PlanRecord {
     pub reason: String,
     /// How many moves a node takes part in at a time.
     pub moves_per_node: u32,
-    /// What it is expected to cost.
+    /// Its expected cost.
     pub cost: PlanCost,
     /// When it was made, in milliseconds since 1970.
     pub made_unix_ms: u64,
@@ -93,7 +81,7 @@ pub struct PlanCount {
     pub next: Quorums,
 }
 
-/// Who made a plan.
+/// The maker of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -131,7 +119,7 @@ pub struct StuckStore {
     pub id: u16,
     /// The newest version that may be missing.
     pub newest: Option<VersionNumber>,
-    /// The partitions, of so many.
+    /// The partitions, numbered among [`count`](Self::count).
     pub partitions: PartitionSet,
     /// How many partitions there were.
     pub count: PartitionCount,
@@ -173,7 +161,7 @@ pub enum MoveState {
     GivenUp,
 }
 
-/// What a plan is expected to cost.
+/// The expected cost of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanCost {
@@ -186,6 +174,33 @@ pub struct PlanCost {
 }
 
 impl PlanRecord {
+    /// A proposal that moves these partitions from their present owners to the next ones.
+    pub fn new(
+        number: u64,
+        by: PlanMaker,
+        before: BTreeMap<PartitionId, Vec<NodeId>>,
+        next: BTreeMap<PartitionId, Vec<NodeId>>,
+    ) -> Self {
+        Self {
+            number,
+            state: PlanState::Proposed,
+            before,
+            next,
+            given_up: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            replaced: BTreeSet::new(),
+            count: None,
+            by,
+            user: None,
+            reason: String::new(),
+            moves_per_node: MOVES_PER_NODE,
+            cost: PlanCost::default(),
+            made_unix_ms: 0,
+            ended_unix_ms: None,
+        }
+    }
+
     /// The partitions that are still to be moved, with their next owners.
     pub fn remaining<'a>(&'a self, table: &'a RoutingTable) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
         let next = self.next.iter().map(|(&partition, next)| (partition, next.as_slice()));
@@ -195,10 +210,10 @@ impl PlanRecord {
     /// Whether the next owners of one of its partitions are the owners. Those of a store may be the same if there are few nodes.
     fn is_moved(&self, table: &RoutingTable, partition: PartitionId) -> bool {
         match &self.count {
-            Some(count) => table
-                .counts()
-                .get(&count.id)
-                .is_some_and(|counts| counts.now == count.next),
+            Some(count) => {
+                let counts = table.counts().get(&count.id);
+                counts.is_some_and(|counts| counts.now == count.next)
+            }
             None => self.next.get(&partition).map(Vec::as_slice) == Some(table.owners(partition)),
         }
     }
@@ -208,7 +223,7 @@ impl PlanRecord {
         let owners = table.owners(partition);
         let Some(count) = &self.count else { return owners };
         let now = table.counts().get(&count.id).map_or(count.now, |counts| counts.now);
-        &owners[..owners.len().min(now.replicas as usize)]
+        first_replicas(owners, now.replicas as usize)
     }
 
     /// Whether a move that has begun, to these owners, is one of the plan.

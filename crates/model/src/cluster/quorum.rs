@@ -1,4 +1,4 @@
-//! Which partitions of a store have too few live replicas to be read or written.
+//! The partitions of a store that have too few live replicas to be read or written.
 //!
 //! It is computed from the live nodes, the routing table, and the store's settings. It does not know whether a live
 //! node can be reached, or must catch up first: a coordinator may find fewer replicas, but never more.
@@ -10,7 +10,7 @@ use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
-use crate::routing::EVERYWHERE;
+use crate::routing::{EVERYWHERE, first_replicas};
 use crate::versioned::{Quorums, VersionedSettings};
 
 /// The partitions of a store that have too few live replicas.
@@ -95,7 +95,7 @@ impl Topology {
         lost
     }
 
-    /// The partitions of which a store has fewer ready replicas than it should: nodes are absent, or late.
+    /// The partitions with fewer ready replicas of a store than it should have: nodes are absent, or late.
     pub fn short_partitions(&self) -> PartitionSet {
         let longest = self.owners.iter().map(Vec::len).max().unwrap_or(0);
         let everyone: Vec<NodeId> = self.owning().into_iter().collect();
@@ -111,7 +111,7 @@ impl Topology {
                     EVERYWHERE => (&everyone, everyone.len()),
                     replicas => (owners, longest.min(replicas as usize)),
                 };
-                let mut live = self.live_among(&owners[..owners.len().min(wanted)]);
+                let mut live = self.live_among(first_replicas(owners, wanted));
                 live.retain(|node| !late.contains(node));
                 live.len() < wanted
             })

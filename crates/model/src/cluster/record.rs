@@ -15,7 +15,7 @@ use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
 use crate::partition_set::PartitionSet;
-use crate::placement::Placement;
+use crate::placement::{Member, Placement};
 use crate::protocol;
 use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
@@ -68,7 +68,7 @@ pub struct NodeRecord {
     /// The highest [protocol](crate::PROTOCOL) that it understands.
     #[serde(default = "protocol::first", skip_serializing_if = "protocol::is_first")]
     pub protocol: u32,
-    /// What an operator has decided about it.
+    /// An operator's decision about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeMark>,
     /// Whether it is gone for good, and not listed any more, unless it comes back.
@@ -76,7 +76,20 @@ pub struct NodeRecord {
     pub forgotten: bool,
 }
 
-/// What an operator has decided about a node.
+impl NodeRecord {
+    /// The node as a member of placements.
+    pub fn member(&self) -> Member {
+        Member {
+            id: self.id,
+            zone: self.zone.clone(),
+            group: self.group.clone(),
+            host: self.host.clone(),
+            weight: self.weight,
+        }
+    }
+}
+
+/// An operator's decision about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -186,7 +199,7 @@ impl StoreRecord {
     }
 
     /// Remembers a push that has ended, if it belongs to a run.
-    pub(super) fn remember_run(&mut self, push: PushRecord) {
+    pub fn remember_run(&mut self, push: PushRecord) {
         if push.run.is_some() {
             self.runs.insert(0, push);
             self.runs.truncate(Self::RUNS_MAX);
@@ -200,13 +213,13 @@ impl StoreRecord {
     }
 
     /// Whether this version never became current, since its push failed or was cancelled.
-    pub(super) fn gave_up(&self, version: VersionNumber) -> bool {
+    pub fn gave_up(&self, version: VersionNumber) -> bool {
         let push = self.push.as_ref().filter(|push| push.version == version);
         push.is_some_and(|push| matches!(push.state, PushState::Failed | PushState::Cancelled))
     }
 
     /// Deletes the details of versions that are neither kept nor being pushed.
-    pub(super) fn forget_details(&mut self) {
+    pub fn forget_details(&mut self) {
         let pushing = self.pushing();
         let versions = &self.versions;
         self.details
@@ -249,12 +262,12 @@ pub struct VersionDetail {
     pub built_unix_ms: u64,
     /// The compression of its values.
     pub compression: String,
-    /// Of a hybrid store: which events count on top of it.
+    /// Of a hybrid store: the events that count on top of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<VersionEvents>,
 }
 
-/// Which events of a stream count on top of a version.
+/// The events of a stream that count on top of a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionEvents {
@@ -295,7 +308,7 @@ pub struct PushRecord {
 
 impl PushRecord {
     /// Applies an event. An event that is impossible in this state is ignored: the push has ended already.
-    pub(super) fn advance(&mut self, event: PushEvent, now_unix_ms: u64) {
+    pub fn advance(&mut self, event: PushEvent, now_unix_ms: u64) {
         if let Ok(state) = self.state.after(event) {
             self.state = state;
             self.ended_unix_ms = state.is_end().then_some(now_unix_ms);

@@ -30,7 +30,7 @@ pub fn used_bytes(view: &ClusterView, store: &StoreRecord) -> Option<u64> {
     (held > 0).then(|| (bytes * partitions / held) as u64)
 }
 
-/// Whether a versioned store is to take no writes but deletions. What it was stays as long as nothing is reported.
+/// Whether a versioned store is to take no writes but deletions. The answer stays as it was as long as nothing is reported.
 pub(super) fn is_over_quota(view: &ClusterView, store: &StoreRecord) -> bool {
     let Some(quota) = store
         .definition

@@ -101,7 +101,7 @@ pub struct TopologyStore {
     pub late: BTreeSet<NodeId>,
     /// How many keys a second may be read through all routers, and through all nodes.
     pub read_keys_per_second: Option<u64>,
-    /// Which nodes requests ask that do not say it themselves.
+    /// The fan-out of requests that name none themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out: Option<StoreFanOut>,
     /// The type of its values.

@@ -1,4 +1,4 @@
-//! The users of a cluster: what each may read and write, and what each may do at control ports.
+//! The users of a cluster, with their rights on stores and at control ports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::name::StoreName;
+use crate::text_form::stored_as_text;
 
 /// The name of a user: 1 to 64 characters from `a-z A-Z 0-9 _ - .`, the first a letter, digit or underscore.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,12 +39,12 @@ pub struct UserRecord {
     /// Whether the user may list and disconnect other clients over RESP, and change settings there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
-    /// What the user may do at control ports; nothing without a role.
+    /// The user's rights at control ports; none without a role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<ControlRole>,
 }
 
-/// What someone may do at control ports. A later role includes the earlier ones.
+/// The rights of a user at control ports. A later role includes the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -52,7 +53,7 @@ pub enum ControlRole {
     Viewer,
     /// Also change stores, push, swap, roll back, and move partitions.
     Operator,
-    /// Also change users and settings, and decide what is lost.
+    /// Also change users and settings, and decide which data is given up.
     Admin,
 }
 
@@ -77,19 +78,7 @@ impl FromStr for UserName {
     }
 }
 
-impl TryFrom<String> for UserName {
-    type Error = UserNameError;
-
-    fn try_from(name: String) -> Result<Self, UserNameError> {
-        name.parse()
-    }
-}
-
-impl From<UserName> for String {
-    fn from(name: UserName) -> Self {
-        name.0
-    }
-}
+stored_as_text!(UserName, UserNameError);
 
 impl fmt::Display for UserName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -94,6 +94,11 @@ impl ClusterView {
         nodes.chain(live).chain(routers).min().unwrap_or(PROTOCOL)
     }
 
+    /// The plan that is under way: one at a time.
+    pub fn plan_under_way(&self) -> Option<&Revised<PlanRecord>> {
+        self.plans.values().find(|plan| plan.record.state.is_under_way())
+    }
+
     /// How many partitions there are; `None` before there is a cluster.
     pub fn partitions(&self) -> Option<PartitionCount> {
         let table = self.routing.as_ref().map(|table| table.record.partitions());
@@ -115,7 +120,7 @@ impl ClusterView {
         bytes / u64::from(table.record.partitions().get())
     }
 
-    /// The dropped stores whose records nodes go on replicating, so that they can be restored whole: the last dropped one of
+    /// The dropped stores whose records nodes still replicate, so that they can be restored whole: the last dropped one of
     /// each name that no other store has, if it is versioned, its data outlives a process, and is kept at this time of day.
     pub fn restorable(&self, now_unix_ms: u64) -> impl Iterator<Item = &StoreRecord> {
         let taken: BTreeSet<u16> = self.stores.values().map(|store| store.record.id).collect();
@@ -138,7 +143,7 @@ impl ClusterView {
     }
 
     /// The partitions of a store that moved without it, each with its former owners. These may have the last copies.
-    pub(super) fn stuck<'a>(&'a self, store: &StoreName) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
+    pub fn stuck<'a>(&'a self, store: &StoreName) -> impl Iterator<Item = (PartitionId, &'a [NodeId])> {
         let record = self.stores.get(store).map(|store| &store.record);
         let plans = self.plans.values().map(|plan| &plan.record);
         let stuck = plans.filter_map(move |plan| Some((plan, plan.stuck.get(store)?)));
@@ -191,7 +196,7 @@ impl ClusterView {
         store.definition.replicas.unwrap_or(cluster) as usize
     }
 
-    /// How many nodes a list of the routing table should have, if there are so many: enough for each store, and for those
+    /// How many nodes a list of the routing table should have, if the cluster has as many: enough for each store, and for those
     /// that can be restored.
     pub fn list_length(&self) -> u32 {
         let Some(cluster) = &self.cluster else { return 1 };

@@ -3,7 +3,7 @@
 
 /// Changes sets until no set has two nodes of one machine: nodes of the same zone are exchanged between sets, so that
 /// each stays in as many; where that is impossible, the node that is in the fewest sets takes the place. Returns the
-/// first set for which there is none.
+/// first set that has no such node.
 pub(super) fn part(sets: &mut [Vec<usize>], hosts: &[Option<&str>], zones: &[String]) -> Option<usize> {
     let mut counts = vec![0_usize; hosts.len()];
     sets.iter().flatten().for_each(|&node| counts[node] += 1);

@@ -184,8 +184,8 @@ pub fn place(
 pub enum Shares {
     /// In proportion to its weight.
     ByWeight,
-    /// In proportion to what it holds now; a new node by its weight, like an average node. So what was moved
-    /// deliberately stays, and so does the order of nodes where none is replaced.
+    /// In proportion to what it holds now; a new node by its weight, like an average node. So deliberate moves
+    /// stay, and so does the order of nodes where none is replaced.
     Kept,
 }
 
@@ -208,7 +208,7 @@ pub fn replan(
 }
 
 /// The lists that [`replan`] leads to.
-pub(crate) fn rearrange(
+pub fn rearrange(
     policy: Placement,
     before: &[Vec<NodeId>],
     replicas: u32,

@@ -1,7 +1,4 @@
-//! A change of owners before it is made: it can be shown and compared.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+//! A change of owners before it is made.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +18,7 @@ pub struct Move {
 
 /// A change of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins all of
 /// it, with `owners`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The next lists: for each partition its nodes, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
@@ -33,7 +30,7 @@ pub struct Plan {
 
 impl Plan {
     /// The plan that leads from `before` to `after`.
-    pub(crate) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
+    pub fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
         let mut moves = Vec::new();
         for (partition, (before, after)) in (0..).map(PartitionId::new).zip(before.iter().zip(&after)) {
             moves.extend(moves_of(partition, before, after));
@@ -43,11 +40,6 @@ impl Plan {
             owners: after,
             moves,
         }
-    }
-
-    /// How many replicas must be fetched.
-    pub fn fetches(&self) -> usize {
-        self.moves.iter().filter(|m| m.to.is_some()).count()
     }
 }
 
@@ -60,27 +52,4 @@ pub(crate) fn moves_of(partition: PartitionId, before: &[NodeId], after: &[NodeI
         (from, to) => Some(Move { partition, from, to }),
     });
     moves.collect()
-}
-
-/// `12 of 192 replicas move`, then a line for each node that gets or gives some.
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let replicas: usize = self.owners.iter().map(Vec::len).sum();
-        write!(f, "{} of {replicas} replicas move", self.moves.len())?;
-        let count = |nodes: &mut dyn Iterator<Item = NodeId>| {
-            nodes.fold(BTreeMap::<NodeId, usize>::new(), |mut counts, node| {
-                *counts.entry(node).or_default() += 1;
-                counts
-            })
-        };
-        let gets = count(&mut self.moves.iter().filter_map(|m| m.to));
-        let gives = count(&mut self.moves.iter().filter_map(|m| m.from));
-        let holds = count(&mut self.owners.iter().flatten().copied());
-        let of = |counts: &BTreeMap<NodeId, usize>, node| counts.get(node).copied().unwrap_or(0);
-        for node in gets.keys().chain(gives.keys()).collect::<BTreeSet<_>>() {
-            let (gets, gives, holds) = (of(&gets, node), of(&gives, node), of(&holds, node));
-            write!(f, "\nnode {node}: +{gets} -{gives}, then {holds} partitions")?;
-        }
-        Ok(())
-    }
 }

@@ -1,6 +1,6 @@
 //! Integer shares in proportion to weights, each between a minimum and a maximum.
 //!
-//! A share is the exact proportional one, rounded down or up. Which shares are rounded up depends on the present ones,
+//! A share is the exact proportional one, rounded down or up. The choice of those that are rounded up depends on the present ones,
 //! so that a share that may stay does.
 
 /// A taker of a share.

@@ -1,4 +1,4 @@
-//! Which nodes hold each partition, spread over zones.
+//! The nodes that hold each partition, spread over zones.
 //!
 //! Replicas are spread over zones: zones under *zoned*, groups under *grouped*, single nodes otherwise. This takes two
 //! steps, each of them a [`Deal`]: how many replicas of each partition are in each zone, then which nodes of the zone
@@ -165,7 +165,7 @@ impl<'a> Spread<'a> {
             .collect()
     }
 
-    /// How full a node is with so many partitions, relative to its weight.
+    /// How full a node is with this number of partitions, relative to its weight.
     fn level(&self, load: u64, node: usize) -> u64 {
         (load << 32) / self.weights[node]
     }

@@ -1,4 +1,4 @@
-//! Which nodes have which partitions of one store: those that come first in the table's lists, as many as the store has
+//! The nodes that have the partitions of one store: those that come first in the table's lists, as many as the store has
 //! replicas; or, of a store that is [everywhere](EVERYWHERE), all nodes of the lists have all partitions.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 
-/// As a number of replicas: every node that has a partition has all partitions of the store. No list has so many nodes.
+/// As a number of replicas: every node that has a partition has all partitions of the store. No list has this many nodes.
 pub const EVERYWHERE: u32 = u32::MAX - 1;
 
 /// How many nodes of a partition's lists have a store: of the owners, and of the other list while the partition moves. They differ only
@@ -31,27 +31,21 @@ impl Copies {
     }
 }
 
-impl RoutingTable {
-    /// How many nodes have a store with this number, which otherwise has so many replicas.
-    pub fn copies(&self, store: u16, replicas: usize) -> Copies {
-        match self.counts.get(&store) {
-            None => Copies::of(replicas),
-            Some(counts) => Copies {
-                owners: counts.now.replicas as usize,
-                joint: counts.joint.unwrap_or(counts.now).replicas as usize,
-            },
-        }
-    }
+/// The nodes of a list that have a store with this number of replicas.
+pub fn first_replicas(list: &[NodeId], replicas: usize) -> &[NodeId] {
+    &list[..list.len().min(replicas)]
+}
 
-    /// Whether a node must have a partition of a store with so many copies: as one of its first owners, or as one of
+impl RoutingTable {
+    /// Whether a node must have a partition of a store with this number of copies: as one of its first owners, or as one of
     /// the first owners before or after its move under way.
     pub fn holds(&self, node: NodeId, partition: PartitionId, copies: Copies) -> bool {
-        let among = |list: &[NodeId], copies: usize| list.iter().take(copies).any(|&n| n == node);
+        let among = |list: &[NodeId], copies: usize| first_replicas(list, copies).contains(&node);
         let joint = self.joint(partition);
         among(self.owners(partition), copies.owners) || joint.is_some_and(|joint| among(joint, copies.joint))
     }
 
-    /// The partitions that a node should hold of a store with so many copies, in order.
+    /// The partitions that a node should hold of a store with this number of copies, in order.
     pub fn partitions_of(&self, node: NodeId, copies: Copies) -> impl Iterator<Item = PartitionId> + '_ {
         let holds = move |&partition: &PartitionId| self.holds(node, partition, copies);
         let has_all = copies.owners == EVERYWHERE as usize && self.partitions.partitions().any(|one| holds(&one));
@@ -59,13 +53,13 @@ impl RoutingTable {
         partitions.filter(move |partition| has_all || holds(partition))
     }
 
-    /// The partitions of a store with so many replicas that each node owns.
+    /// The partitions of a store with this number of replicas that each node owns.
     pub fn owned(&self, replicas: usize) -> BTreeMap<NodeId, PartitionSet> {
         let owners = self.owners.iter().map(Vec::as_slice);
         self.by_node(&mut self.partitions.partitions().zip(owners), replicas)
     }
 
-    /// The partitions of a store with so many replicas that moves under way give to each node, or leave with it, and
+    /// The partitions of a store with this number of replicas that moves under way give to each node, or leave with it, and
     /// that have not switched yet.
     pub fn to_be_owned(&self, replicas: usize) -> BTreeMap<NodeId, PartitionSet> {
         self.by_node(
@@ -81,7 +75,7 @@ impl RoutingTable {
     ) -> BTreeMap<NodeId, PartitionSet> {
         let mut nodes = BTreeMap::<NodeId, PartitionSet>::new();
         for (partition, list) in lists {
-            for &node in list.iter().take(replicas) {
+            for &node in first_replicas(list, replicas) {
                 nodes.entry(node).or_default().insert(partition);
             }
         }

@@ -13,10 +13,13 @@
 //! are further apart may: for each partition, a table says which earlier ones may still be used, for reads and for
 //! writes ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
 //!
-//! The number of replicas of a versioned store changes in the same steps: all partitions move at once, to the same owners, of which the
-//! store then uses more, or fewer. Until the end the table names both numbers ([`Counts`]), with the quorums of each.
+//! The number of replicas of a versioned store changes in the same steps: all partitions move at once, to the same lists of
+//! owners; the store then uses more of each list, or fewer. Until the end the table names both numbers ([`Counts`]), with the
+//! quorums of each.
 
+mod counts;
 mod holders;
+mod steps;
 mod stored;
 
 use std::collections::BTreeMap;
@@ -26,12 +29,10 @@ use serde::{Deserialize, Serialize};
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
-use crate::versioned::Quorums;
-pub use holders::{Copies, EVERYWHERE};
+pub use counts::Counts;
+pub use holders::{Copies, EVERYWHERE, first_replicas};
+pub use steps::{Stage, Steps};
 use stored::RoutingTableText;
-
-/// How many epochs with switches a table remembers. Of partitions whose last switch was earlier, it knows only that.
-const SWITCHES_MAX: usize = 64;
 
 /// Partition → nodes, in the order of preference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,65 +49,6 @@ pub struct RoutingTable {
     since: u64,
     /// The versioned stores whose number of replicas has changed or is changing, by their numbers.
     counts: BTreeMap<u16, Counts>,
-}
-
-/// The quorums of a versioned store whose number of replicas has changed or is changing. Those in the store's own record do not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Counts {
-    /// Those of the owners.
-    pub now: Quorums,
-    /// While they change, those of the other lists: the next ones, or the former ones after the switch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub joint: Option<Quorums>,
-}
-
-/// The stage of a partition's move.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stage {
-    /// Its next owners fetch it.
-    Begun {
-        /// The epoch that the move began with.
-        at: u64,
-        /// The next owners.
-        next: Vec<NodeId>,
-    },
-    /// Its next owners have become the owners.
-    Switched {
-        /// The epoch of the switch.
-        at: u64,
-        /// The owners before.
-        former: Vec<NodeId>,
-    },
-}
-
-impl Stage {
-    /// The epoch of its last step.
-    pub fn at(&self) -> u64 {
-        let (Self::Begun { at, .. } | Self::Switched { at, .. }) = self;
-        *at
-    }
-
-    /// The nodes besides the owners that take writes: the next or the former owners.
-    pub fn joint(&self) -> &[NodeId] {
-        let (Self::Begun { next: joint, .. } | Self::Switched { former: joint, .. }) = self;
-        joint
-    }
-}
-
-/// Steps of moves, which are taken together: they raise the epoch once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Steps {
-    /// Moves to begin: partitions that do not move yet, with their next owners.
-    pub begin: BTreeMap<PartitionId, Vec<NodeId>>,
-    /// Begun moves whose next owners become the owners.
-    pub switch: PartitionSet,
-    /// Switched moves that end.
-    pub finish: PartitionSet,
-    /// Begun moves that are given up: the owners stay.
-    pub cancel: PartitionSet,
-    /// A versioned store whose quorums are to change, by its number, with the present and the next ones: moves of all partitions begin.
-    pub count: Option<(u16, Quorums, Quorums)>,
 }
 
 /// Why lists of nodes are not a routing table.
@@ -176,95 +118,7 @@ impl RoutingTable {
         })
     }
 
-    /// The table after these steps, with the next epoch; the same table if none of them applies.
-    ///
-    /// # Errors
-    /// Moves that cannot begin.
-    pub fn after(&self, steps: &Steps) -> Result<Self, RoutingTableError> {
-        let mut table = self.clone();
-        let at = self.epoch + 1;
-        // While a number of replicas changes, its moves switch together, or not at all.
-        let is_counting = self.is_counting();
-        let begun: PartitionSet = self.begun().map(|(partition, ..)| partition).collect();
-        let taken = |steps| {
-            if !is_counting || PartitionSet::covers(steps, &begun) {
-                steps
-            } else {
-                const { &PartitionSet::EMPTY }
-            }
-        };
-        let (cancel, switch) = (taken(&steps.cancel), taken(&steps.switch));
-        for partition in cancel.iter() {
-            if matches!(table.moves.get(&partition), Some(Stage::Begun { .. })) {
-                table.moves.remove(&partition);
-            }
-        }
-        for partition in steps.finish.iter() {
-            if matches!(table.moves.get(&partition), Some(Stage::Switched { .. })) {
-                table.moves.remove(&partition);
-            }
-        }
-        let mut switched = PartitionSet::EMPTY;
-        for partition in switch.iter() {
-            if let Some(stage @ Stage::Begun { .. }) = table.moves.get_mut(&partition) {
-                let owners = &mut table.owners[partition.get() as usize];
-                let former = std::mem::replace(owners, stage.joint().to_vec());
-                *stage = Stage::Switched { at, former };
-                switched.insert(partition);
-            }
-        }
-        if is_counting && !switched.is_empty() {
-            table.counts.values_mut().for_each(Counts::switch);
-        }
-        table.note_switches(at, switched);
-        if table.moves.is_empty() {
-            table.counts.values_mut().for_each(|counts| counts.joint = None);
-        }
-        for (&partition, next) in &steps.begin {
-            check_list(self.partitions, partition, next)?;
-            if self.owners(partition) == *next {
-                continue;
-            }
-            if table.moves.contains_key(&partition) || table.is_counting() {
-                return Err(RoutingTableError::Moving { partition });
-            }
-            let next = next.clone();
-            table.moves.insert(partition, Stage::Begun { at, next });
-        }
-        if let Some((store, now, next)) = steps.count {
-            if let Some(&partition) = table.moves.keys().next() {
-                return Err(RoutingTableError::Moving { partition });
-            }
-            let joint = Some(next);
-            table.counts.insert(store, Counts { now, joint });
-            let lists = table.owners.iter().cloned();
-            let stages = lists.map(|next| Stage::Begun { at, next });
-            table.moves = table.partitions.partitions().zip(stages).collect();
-        }
-        if table != *self {
-            table.epoch = at;
-        }
-        Ok(table)
-    }
-
-    fn note_switches(&mut self, at: u64, switched: PartitionSet) {
-        if switched.is_empty() {
-            return;
-        }
-        self.switches.values_mut().for_each(|set| *set = set.without(&switched));
-        self.switches.retain(|_, set| !set.is_empty());
-        self.switches.insert(at, switched);
-        if self.switches.len() > SWITCHES_MAX {
-            // Half of them at once: whoever goes by `since` has to look again at each such change.
-            while self.switches.len() > SWITCHES_MAX / 2
-                && let Some((epoch, _)) = self.switches.pop_first()
-            {
-                self.since = epoch;
-            }
-        }
-    }
-
-    /// The table after each partition is split in two, of which both have its owners, its past and its move under way. `None`
+    /// The table after each partition is split in two halves, both with its owners, its past and its move under way. `None`
     /// if there are as many partitions as slots.
     ///
     /// Readers and writers with the former table ask the same nodes for each key. A request that names a partition by its number
@@ -292,50 +146,6 @@ impl RoutingTable {
             since: self.since,
             counts: self.counts.clone(),
         })
-    }
-
-    /// This table with moves begun to all of these lists that differ from the present ones, after other moves that have
-    /// only begun are given up, and others finished.
-    ///
-    /// # Errors
-    /// Lists that are not a routing table.
-    pub fn with_plan(&self, next: Vec<Vec<NodeId>>) -> Result<Self, RoutingTableError> {
-        check(self.partitions, &next)?;
-        let table = self.cancelled().finished();
-        table.after(&Steps {
-            begin: self.partitions.partitions().zip(next).collect(),
-            ..Steps::default()
-        })
-    }
-
-    /// The table after the next owners of all begun moves have taken over.
-    pub fn switched(&self) -> Self {
-        self.with(Steps {
-            switch: self.begun().map(|(partition, ..)| partition).collect(),
-            ..Steps::default()
-        })
-    }
-
-    /// The table after all its moves are finished.
-    pub fn finished(&self) -> Self {
-        let table = self.switched();
-        table.with(Steps {
-            finish: table.moves.keys().copied().collect(),
-            ..Steps::default()
-        })
-    }
-
-    /// The table with all moves given up that have only begun.
-    pub fn cancelled(&self) -> Self {
-        self.with(Steps {
-            cancel: self.begun().map(|(partition, ..)| partition).collect(),
-            ..Steps::default()
-        })
-    }
-
-    /// The table after steps that begin nothing, and so cannot fail.
-    fn with(&self, steps: Steps) -> Self {
-        self.after(&steps).unwrap_or_else(|_| self.clone())
     }
 
     /// How often the table was changed, from 1.
@@ -379,31 +189,6 @@ impl RoutingTable {
         }
     }
 
-    /// The stores whose number of replicas has changed or is changing.
-    pub fn counts(&self) -> &BTreeMap<u16, Counts> {
-        &self.counts
-    }
-
-    /// Whether the number of replicas of a store is changing.
-    pub fn is_counting(&self) -> bool {
-        self.counts.values().any(|counts| counts.joint.is_some())
-    }
-
-    /// The table with other quorums of a store whose number of replicas has changed; `None` if it has not, or is changing.
-    pub fn with_quorums(&self, store: u16, quorums: Quorums) -> Option<Self> {
-        let counts = self.counts.get(&store).filter(|counts| counts.joint.is_none())?;
-        let mut table = self.clone();
-        table.epoch += u64::from(counts.now != quorums);
-        table.counts.insert(
-            store,
-            Counts {
-                now: quorums,
-                joint: None,
-            },
-        );
-        Some(table)
-    }
-
     /// Whether partitions are moving.
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
@@ -424,7 +209,7 @@ impl RoutingTable {
     }
 
     /// The nodes besides the owners that take the writes of a partition: the next owners, or the former ones after the
-    /// switch, some of which may be owners, too. `None` if the partition does not move.
+    /// switch. Some of them may be owners, too. `None` if the partition does not move.
     pub fn joint(&self, partition: PartitionId) -> Option<&[NodeId]> {
         self.moves.get(&partition).map(Stage::joint)
     }
@@ -448,7 +233,7 @@ impl RoutingTable {
     }
 
     /// For each node the epoch of the last step that concerned it: one that gave it a partition, to fetch or to own, or
-    /// took one away from it. What it reported under that table or a later one holds under this one, too.
+    /// took one away from it. Its reports under that table or a later one hold under this one, too.
     pub fn last_steps(&self) -> BTreeMap<NodeId, u64> {
         let mut last = BTreeMap::new();
         let mut note = |nodes: &[NodeId], at: u64| {
@@ -463,14 +248,6 @@ impl RoutingTable {
         }
         self.moves.values().for_each(|stage| note(stage.joint(), stage.at()));
         last
-    }
-}
-
-impl Counts {
-    fn switch(&mut self) {
-        if let Some(joint) = &mut self.joint {
-            std::mem::swap(&mut self.now, joint);
-        }
     }
 }
 
@@ -503,8 +280,8 @@ fn check_list(partitions: PartitionCount, partition: PartitionId, nodes: &[NodeI
 mod tests {
     use proptest::prelude::*;
 
+    use super::steps::SWITCHES_MAX;
     use super::*;
-    use crate::versioned::VersionedSettings;
 
     pub(super) fn nodes(numbers: &[u32]) -> Vec<NodeId> {
         numbers.iter().filter_map(|&number| NodeId::new(number)).collect()
@@ -543,54 +320,6 @@ mod tests {
         let epochs = [&planned, &switched, &planned.finished(), &planned.cancelled()].map(RoutingTable::epoch);
         assert_eq!(epochs, [2, 3, 4, 3]);
         assert_eq!(four().finished(), four());
-    }
-
-    #[test]
-    fn a_number_of_replicas_changes_for_all_partitions_together() {
-        let quorums = |replicas| VersionedSettings::of(replicas).quorums(replicas);
-        let counted = |table: &RoutingTable| table.copies(7, 9);
-        let copies = |owners, joint| Copies { owners, joint };
-        let begun = four().after(&Steps {
-            count: Some((7, quorums(2), quorums(1))),
-            ..Steps::default()
-        });
-        let begun = begun.unwrap();
-        assert_eq!((begun.epoch(), counted(&begun)), (2, copies(2, 1)));
-        assert_eq!(begun.copies(8, 9), Copies::of(9), "another store");
-        let first = PartitionId::new(0);
-        let some = PartitionSet::from_iter([first]);
-        for steps in [
-            Steps {
-                switch: some.clone(),
-                ..Steps::default()
-            },
-            Steps {
-                cancel: some,
-                ..Steps::default()
-            },
-        ] {
-            assert_eq!(begun.after(&steps), Ok(begun.clone()));
-        }
-        let moved = Steps {
-            begin: [(first, nodes(&[4, 5]))].into(),
-            ..Steps::default()
-        };
-        assert!(begun.after(&moved).is_err());
-        let (switched, finished) = (begun.switched(), begun.finished());
-        assert_eq!(counted(&switched), copies(1, 2));
-        assert_eq!((counted(&finished), finished.is_counting()), (Copies::of(1), false));
-        assert_eq!(counted(&begun.cancelled()), Copies::of(2));
-        let second = NodeId::new(2).unwrap();
-        let holds = |table: &RoutingTable| table.holds(second, first, counted(table));
-        assert!(holds(&begun) && holds(&switched) && !holds(&finished));
-        assert_eq!(switched.all_owners(), four().all_owners());
-        assert_eq!((finished.reads_since(first), finished.writes_since(first)), (3, 2));
-        let raised = finished.with_quorums(7, Quorums { reads: 2, ..quorums(1) });
-        assert!(switched.with_quorums(7, quorums(2)).is_none() && raised.is_some_and(|table| table.epoch() == 5));
-        for table in [begun, switched, finished] {
-            let text = serde_json::to_string(&table).unwrap();
-            assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
-        }
     }
 
     /// For each of four partitions, the step that its move takes at the same time, if it can; and its next owners.

@@ -46,17 +46,8 @@ fn is_first_epoch(epoch: &u64) -> bool {
 
 impl From<RoutingTable> for RoutingTableText {
     fn from(table: RoutingTable) -> Self {
-        let RoutingTable {
-            epoch,
-            partitions,
-            owners,
-            moves,
-            switches,
-            since,
-            counts,
-        } = table;
         let (mut next, mut former) = (Lists::new(), Lists::new());
-        for (partition, stage) in moves {
+        for (partition, stage) in table.moves {
             let (lists, at, list) = match stage {
                 Stage::Begun { at, next: list } => (&mut next, at, list),
                 Stage::Switched { at, former: list } => (&mut former, at, list),
@@ -64,14 +55,14 @@ impl From<RoutingTable> for RoutingTableText {
             lists.entry(at).or_default().insert(partition, list);
         }
         Self {
-            epoch,
-            partitions,
-            owners,
+            epoch: table.epoch,
+            partitions: table.partitions,
+            owners: table.owners,
             next,
             former,
-            switches,
-            since,
-            counts,
+            switches: table.switches,
+            since: table.since,
+            counts: table.counts,
         }
     }
 }

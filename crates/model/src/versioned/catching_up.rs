@@ -51,7 +51,7 @@ pub fn has_enough(
     is_compared_with(needed, owners, own, other)
 }
 
-/// Whether an owner that has lost nothing has what it lacks of a partition, as far as reads depend on it: before the number of
+/// Whether an owner that has lost nothing has got the writes of a partition that it lacked, as far as reads depend on them: before the number of
 /// replicas becomes lower, since fewer owners are read then. A write that it lacks is on W of the N - 1 others, and N - W of these
 /// include one of them.
 pub fn has_all(settings: &VersionedSettings, owners: &[NodeId], own: NodeId, other: impl Fn(NodeId) -> Other) -> bool {
@@ -68,7 +68,7 @@ fn promises(settings: &VersionedSettings, replicas: u32) -> bool {
     !settings.sloppy && settings.reads + settings.writes > replicas
 }
 
-/// Whether a replica was compared with so many others that lack nothing, and with all that are live.
+/// Whether a replica was compared with at least `needed` others that lack nothing, and with all that are live.
 fn is_compared_with(needed: u32, owners: &[NodeId], own: NodeId, other: impl Fn(NodeId) -> Other) -> bool {
     let is_owner = owners.contains(&own);
     let others = || owners.iter().filter(|&&owner| owner != own).map(|&owner| other(owner));
@@ -153,7 +153,7 @@ mod tests {
                     assert_eq!(
                         has_enough(compared),
                         is_enough && is_any,
-                        "{settings:?}: {own} of {owners:?} compared with {compared:b}, of which {partial:b} in part"
+                        "{settings:?}: {own} of {owners:?} compared with {compared:b}, with {partial:b} of them in part"
                     );
                     // A live node must not be left out.
                     assert_eq!(has_enough(others), compared == others && is_any);

@@ -12,7 +12,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::codec::RecordError;
+use super::error::RecordError;
 use super::replica::{COUNTER_MAX, Dot, ReplicaId};
 use super::varint::{self, Reader, Sink};
 use crate::node::NodeId;

@@ -11,7 +11,7 @@
 //! ```
 //! All numbers without a size are [varints](super::varint). The checksum is the 64-bit xxh3 of all bytes after it. It
 //! is also the [digest](Record::digest) of the record: a write over a record reads the digest from its first bytes, and
-//! need not touch the other bytes, most of which would be cache misses. Equal records have equal bytes; other encodings
+//! need not touch the other bytes: most of them would be cache misses. Equal records have equal bytes; other encodings
 //! are refused.
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::clock::VectorClock;
 use super::counter::{Count, SEEN_MAX, Seen};
+use super::error::RecordError;
 use super::record::{Record, SIBLINGS_READ_MAX, Sibling};
 use super::replica::{COUNTER_MAX, Dot, ReplicaId};
 use super::varint::{self, Length, Reader, Sink};
@@ -35,42 +36,6 @@ const EXPIRES: u8 = 2;
 const IS_ADDED: u8 = 4;
 const IS_SET: u8 = 8;
 const IS_DELETED: u8 = 16;
-
-/// Why bytes are not a record, update or clock.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The bytes end too early.
-    #[error("a record of a versioned store ends too early: repair it from another replica")]
-    Truncated,
-    /// The format is unknown.
-    #[error("a record of a versioned store has format {found}, but this program only knows 1: use a newer release")]
-    UnknownVersion {
-        /// The number of the format.
-        found: u8,
-    },
-    /// The bytes were changed.
-    #[error(
-        "a record of a versioned store has checksum {found:016x}, not {expected:016x}: repair it from another replica"
-    )]
-    Checksum {
-        /// The checksum of the bytes.
-        found: u64,
-        /// The stored checksum.
-        expected: u64,
-    },
-    /// The bytes were not written by this program.
-    #[error("a record of a versioned store is invalid, {reason}: repair it from another replica")]
-    Invalid {
-        /// The reason.
-        reason: &'static str,
-    },
-}
-
-impl RecordError {
-    pub(super) fn invalid(reason: &'static str) -> Self {
-        Self::Invalid { reason }
-    }
-}
 
 impl Record {
     /// The length of its encoding.

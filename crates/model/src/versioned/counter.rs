@@ -1,9 +1,9 @@
-//! Counters: numbers with concurrent increments, of which none is lost and none counts twice.
+//! Counters: numbers with concurrent increments. No increment is lost, and none counts twice.
 //!
 //! Each replica sums up the increments that it takes, in one sibling of its own: an increment only makes the replica's
 //! last sum obsolete. So the sums of several replicas are siblings, and the counter is their total. Setting a counter
-//! makes the sums obsolete that were read. A replica that does not know that yet continues its sum, of which then a
-//! part is obsolete and the rest is not. So the write that sets a counter contains each sum as it was read.
+//! makes the sums obsolete that were read. A replica that does not know that yet continues its sum: then a
+//! part of the sum is obsolete, and the rest is not. So the write that sets a counter contains each sum as it was read.
 //!
 //! The value of a counter is the newest value that it was set to, plus all increments that the setting has not seen.
 

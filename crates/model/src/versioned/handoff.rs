@@ -6,6 +6,7 @@ use super::settings::Handoff;
 use crate::cluster::{Topology, TopologyStore};
 use crate::node::NodeId;
 use crate::partition::PartitionId;
+use crate::routing::first_replicas;
 
 /// How many nodes are named at most to store one hint.
 pub const KEEPERS_MAX: usize = 8;
@@ -33,7 +34,7 @@ pub fn hint_keepers(
     zones_covered: Option<&[&str]>,
 ) -> SmallVec<[NodeId; KEEPERS_MAX]> {
     let strategy = store.versioned.map_or(Handoff::None, |settings| settings.handoff);
-    let first = match strategy {
+    let start = match strategy {
         Handoff::None => return SmallVec::new(),
         Handoff::Consistent => replica,
         Handoff::Any | Handoff::Proximity => {
@@ -45,7 +46,7 @@ pub fn hint_keepers(
         .owners
         .get(partition.get() as usize)
         .map_or(&[][..], Vec::as_slice);
-    let owners = &owners[..owners.len().min(store.replicas as usize)];
+    let owners = first_replicas(owners, store.replicas as usize);
     let zone_of_replica = topology.nodes.get(&replica).map(|node| node.zone.as_str());
     let rank = |node: &NodeId, zone: &str| {
         let is_lost = strategy == Handoff::Proximity && Some(zone) == zone_of_replica;
@@ -58,7 +59,7 @@ pub fn hint_keepers(
         (owners.contains(node), distance)
     };
     // The nodes in a ring. Each rank takes the first nodes that it finds.
-    let ring = topology.nodes.range(first..).chain(topology.nodes.range(..first));
+    let ring = topology.nodes.range(start..).chain(topology.nodes.range(..start));
     let candidates = ring.filter(|(node, member)| member.live && **node != replica);
     let mut ranks: [SmallVec<[NodeId; KEEPERS_MAX]>; 6] = Default::default();
     for (node, member) in candidates {

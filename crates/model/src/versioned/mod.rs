@@ -17,6 +17,7 @@ mod clock;
 mod codec;
 mod collection;
 mod counter;
+mod error;
 mod handoff;
 mod quorums;
 mod record;
@@ -25,7 +26,6 @@ mod resolution;
 mod settings;
 mod tree;
 mod varint;
-mod word;
 mod write;
 
 pub use catching_up::{Compared, Other, has_all, has_enough};
@@ -33,9 +33,9 @@ pub use clock::{
     AHEAD_MS_MAX, COUNTER_ENTRIES_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX,
     ENTRIES_READ_MAX, VectorClock,
 };
-pub use codec::RecordError;
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};
+pub use error::RecordError;
 pub use handoff::{KEEPERS_MAX, hint_keepers};
 pub use quorums::Quorums;
 pub use record::{
@@ -48,6 +48,4 @@ pub use settings::{
     Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings, owners_to_read,
 };
 pub use tree::{HashTree, LEAF_BITS_MAX, LEAF_BITS_MIN, LEAF_KEYS_MAX, record_hash};
-pub use word::WordError;
-pub(crate) use word::words;
 pub use write::{Change, Over, TIME_UNIX_MS_MAX, Update, WriteError};

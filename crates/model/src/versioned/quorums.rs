@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::VersionedSettings;
 
-/// How many replicas a versioned store has, and how many of them must answer. Stored as a list of numbers.
+/// How many replicas a versioned store has, and how many of them must answer. Stored as the list of these numbers, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "[u32; 7]", into = "[u32; 7]")]
+#[serde(into = "[u32; 7]")]
 pub struct Quorums {
     /// N: how many nodes hold each partition.
     pub replicas: u32,
@@ -37,29 +37,6 @@ impl Quorums {
     }
 }
 
-impl From<[u32; 7]> for Quorums {
-    fn from(numbers: [u32; 7]) -> Self {
-        let [
-            replicas,
-            reads,
-            writes,
-            preferred_reads,
-            preferred_writes,
-            zone_reads,
-            zone_writes,
-        ] = numbers;
-        Self {
-            replicas,
-            reads,
-            writes,
-            preferred_reads,
-            preferred_writes,
-            zone_reads,
-            zone_writes,
-        }
-    }
-}
-
 impl From<Quorums> for [u32; 7] {
     fn from(quorums: Quorums) -> Self {
         [
@@ -75,7 +52,7 @@ impl From<Quorums> for [u32; 7] {
 }
 
 impl VersionedSettings {
-    /// The quorums of a store with so many replicas.
+    /// The quorums of a store with this number of replicas.
     pub fn quorums(&self, replicas: u32) -> Quorums {
         Quorums {
             replicas,

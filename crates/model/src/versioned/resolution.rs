@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::counter;
 use super::record::{Record, Sibling};
-use super::word::words;
+use crate::word::words;
 
 words! {
     /// How a store resolves siblings when a key is read. Nothing is written: the siblings stay until a write makes them

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::resolution::Resolution;
-use super::word::words;
+use crate::word::words;
 
 /// How many of N owners must be read to see every write that W of them have acknowledged: N - W + 1, so that fewer than
 /// W are left out, but at least one.
@@ -25,7 +25,7 @@ pub struct VersionedSettings {
     pub preferred_reads: u32,
     /// How many replicas are waited for a short time after W have the write; W or more.
     pub preferred_writes: u32,
-    /// Which node keeps a write for an absent replica.
+    /// The nodes that keep a write for an absent replica.
     pub handoff: Handoff,
     /// Whether a hint on a node that is not a replica counts towards the write quorum.
     pub sloppy: bool,
@@ -35,7 +35,7 @@ pub struct VersionedSettings {
     pub zone_writes: u32,
     /// Where replicas keep the records.
     pub engine: EngineKind,
-    /// Which failures an acknowledged write survives.
+    /// The failures that an acknowledged write survives.
     pub durability: Durability,
     /// How concurrent values are resolved.
     pub resolution: Resolution,
@@ -51,7 +51,7 @@ pub struct VersionedSettings {
 }
 
 words! {
-    /// Which node keeps a write for an absent replica, as a hint, and delivers it later.
+    /// The nodes that keep a write for an absent replica, as a hint, and deliver it later.
     Handoff "handoff":
     /// No node: the replica gets the write by anti-entropy.
     None = "none",
@@ -88,7 +88,7 @@ impl EngineKind {
 }
 
 words! {
-    /// Which failures an acknowledged write survives, on each replica that counts.
+    /// The failures that an acknowledged write survives, on each replica that counts.
     Durability "durability":
     /// The end of the process: the write is in the operating system's copy of the log.
     #[default]
@@ -195,7 +195,7 @@ impl VersionedSettings {
     /// The longest time to live, and the longest time that tombstones can be kept: a hundred years.
     pub const TIME_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
-    /// The defaults for a store with so many replicas: reads and writes need a majority.
+    /// The defaults for a store with this number of replicas: reads and writes need a majority.
     pub fn of(replicas: u32) -> Self {
         let majority = replicas / 2 + 1;
         Self {
@@ -245,7 +245,7 @@ impl VersionedSettings {
         }
     }
 
-    /// Checks that a store with so many replicas, in a cluster with nodes in so many zones, can have these settings.
+    /// Checks that a store with this number of replicas, in a cluster with nodes in this number of zones, can have these settings.
     ///
     /// # Errors
     /// The first invalid setting.

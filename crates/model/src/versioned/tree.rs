@@ -34,7 +34,7 @@ impl Default for HashTree {
 }
 
 impl HashTree {
-    /// An empty tree for so many keys, and for up to twice as many.
+    /// An empty tree for this number of keys, and for up to twice as many.
     pub fn for_keys(keys: u64) -> Self {
         let leaves = (keys / (LEAF_KEYS_MAX / 2)).max(1).next_power_of_two();
         let leaf_bits = (leaves.ilog2() as u8).clamp(LEAF_BITS_MIN, LEAF_BITS_MAX);

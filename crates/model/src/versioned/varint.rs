@@ -2,7 +2,7 @@
 //!
 //! Every number has one encoding: longer ones are refused, so that equal values have equal bytes.
 
-use super::codec::RecordError;
+use super::error::RecordError;
 
 /// A target to which bytes are appended.
 pub(super) trait Sink {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// Skips so many bytes, and returns their range.
+    /// Skips `length` bytes, and returns their range.
     pub(super) fn skip(&mut self, length: u64) -> Result<std::ops::Range<usize>, RecordError> {
         if length > self.left() as u64 {
             return Err(RecordError::Truncated);

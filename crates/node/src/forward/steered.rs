@@ -32,7 +32,7 @@ impl Steered {
                 let name = String::from_utf8_lossy(value()?).to_ascii_lowercase();
                 steered.strategy = Some(
                     name.parse()
-                        .map_err(|error: fondaco_model::versioned::WordError| format!("ERR {error}"))?,
+                        .map_err(|error: fondaco_model::WordError| format!("ERR {error}"))?,
                 );
             } else {
                 break;

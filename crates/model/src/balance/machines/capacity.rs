@@ -17,7 +17,7 @@ const SPARE: f64 = 0.05;
 /// How many nodes are tried at most, to find one that can be spared.
 const TRIED_MAX: usize = 3;
 
-/// What the cluster has too little of.
+/// A resource that the cluster has too little of.
 struct Shortage<'a> {
     node: &'a NodeLoad,
     resource: Resource,
@@ -116,10 +116,10 @@ fn want(
         state.pending = None;
     }
     if let Some(why) = waits(input, machines, decision.mode, state) {
-        decision.reasons.push(format!("{problem}: {wanted}, but {why}"));
+        decision.explain(format!("{problem}: {wanted}, but {why}"));
         return;
     }
-    decision.reasons.push(format!("{problem}: {wanted}, through the hook"));
+    decision.explain(format!("{problem}: {wanted}, through the hook"));
     state.begin(action, problem, now);
 }
 
@@ -141,9 +141,8 @@ fn waits(input: &BalanceInput, machines: &MachineInput, mode: BalanceMode, state
 
 /// How many nodes the cluster has: those that are there, or that have partitions.
 fn count(input: &BalanceInput) -> usize {
-    let holds = |node: NodeId| input.partitions.iter().any(|state| state.owners.contains(&node));
     let nodes = input.nodes.iter().filter(|node| !node.backup && !node.leaving);
-    nodes.filter(|node| node.live || holds(node.node)).count()
+    nodes.filter(|node| node.live || input.holds(node.node)).count()
 }
 
 /// Drains a node that the cluster can spare, if it could for long enough.
@@ -257,20 +256,18 @@ fn drain(
     let spared = format!("the cluster has been calm enough to spare node {node} for {calm_s} s");
     if left_ms > 0 {
         let seconds = left_ms.div_ceil(1000);
-        decision
-            .reasons
-            .push(format!("{spared}: if it stays so, the node is returned in {seconds} s"));
+        decision.explain(format!("{spared}: if it stays so, the node is returned in {seconds} s"));
         return None;
     }
     // In the mode propose the plan is proposed.
     if let Some(why) = waits(input, machines, BalanceMode::Act, state) {
-        decision.reasons.push(format!("{spared}, but {why}"));
+        decision.explain(format!("{spared}, but {why}"));
         return None;
     }
     let what = match decision.mode {
         BalanceMode::Act => "it is drained, and returned",
         _ => "it could be drained, and returned",
     };
-    decision.reasons.push(format!("{spared}: {what}"));
+    decision.explain(format!("{spared}: {what}"));
     Some(moves)
 }

@@ -1,4 +1,4 @@
-//! Machines on demand: what is asked of the hook, and what is remembered about that.
+//! Machines on demand: the requests to the hook, and their state.
 //!
 //! A hook is a program or an address outside of fondaco that starts, enlarges and takes back machines. The
 //! [state](MachineState) is one entry in coordination. A request is in it before the hook is called, and stays there until it
@@ -32,7 +32,7 @@ pub struct MachineSettings {
     pub returns_all: bool,
 }
 
-/// What is remembered about machines.
+/// The state of machines on demand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineState {
@@ -55,7 +55,7 @@ pub struct MachineState {
 pub struct MachineRequest {
     /// Its number: the hook carries out each number once, however often it is called.
     pub number: u64,
-    /// What the hook is to do.
+    /// The action of the hook.
     pub action: MachineAction,
     /// Why, for people.
     pub reason: String,
@@ -74,7 +74,7 @@ pub struct MachineRequest {
     pub http: Option<String>,
 }
 
-/// What a hook is to do.
+/// An action of the hook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "lowercase", deny_unknown_fields)]
 pub enum MachineAction {
@@ -85,14 +85,14 @@ pub enum MachineAction {
         /// The group in which it is needed most, if nodes have groups.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
-        /// What the cluster has too little of.
+        /// The resource that the cluster has too little of.
         resource: Resource,
     },
     /// Give a node more of what it has.
     Enlarge {
         /// The node.
         node: NodeId,
-        /// What it has too little of.
+        /// The resource that it has too little of.
         resource: Resource,
     },
     /// Take a machine back.
@@ -105,7 +105,7 @@ pub enum MachineAction {
     },
 }
 
-/// What a hook answered.
+/// An answer of the hook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase", deny_unknown_fields)]
 pub enum HookAnswer {
@@ -122,20 +122,20 @@ pub enum HookAnswer {
         /// Why.
         reason: String,
     },
-    /// It did not answer: what it has done is not known.
+    /// It did not answer: its effects are unknown.
     Lost {
         /// Why.
         reason: String,
     },
 }
 
-/// What decisions about machines depend on, beside the load.
+/// The input of decisions about machines, beside the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineInput {
     /// The settings.
     pub settings: MachineSettings,
-    /// What is remembered.
+    /// The state.
     pub state: MachineState,
     /// The answer of the hook since the last decision, with the number of its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,13 +151,13 @@ pub struct MachineInput {
     pub idle_since_unix_ms: Option<u64>,
 }
 
-/// What was decided about machines.
+/// A decision about machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineDecision {
-    /// What is to be remembered.
+    /// The next state.
     pub state: MachineState,
-    /// Whether the hook is to be called for the request under way, after that is remembered.
+    /// Whether the hook is to be called for the request under way, after the state is stored.
     pub call: bool,
     /// The request that this decision begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]

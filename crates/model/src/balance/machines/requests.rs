@@ -1,4 +1,4 @@
-//! The request under way: what its answer means, when the hook is called again, and when a request is given up.
+//! The request under way: the meaning of its answer, when the hook is called again, and when a request is given up.
 
 use super::{HookAnswer, MachineAction, MachineInput, MachineRequest, MachineState};
 use crate::balance::input::BalanceInput;
@@ -16,7 +16,7 @@ pub(super) const FAILURES_MAX: u32 = 5;
 /// The longest pause after a failure, in milliseconds.
 const PAUSE_MS_MAX: u64 = 600_000;
 
-/// What is remembered next, from what has happened since the last decision. If no node struggles any more, a request that
+/// The next state, after the events since the last decision. If no node struggles any more, a request that
 /// has failed is given up.
 pub(in crate::balance) fn advance(
     input: &BalanceInput,
@@ -65,7 +65,7 @@ pub(in crate::balance) fn advance(
     state
 }
 
-/// Takes an answer; returns whether it says that what was asked for is done.
+/// Takes an answer; returns whether it says that the request is done.
 fn take(request: &mut MachineRequest, answer: &HookAnswer, now: u64, reasons: &mut Vec<String>) -> bool {
     let number = request.number;
     match (answer, &request.action) {
@@ -123,11 +123,7 @@ fn given_up(request: &MachineRequest, answer: Option<&HookAnswer>, is_calm: bool
 /// Whether a node that is to be returned leaves no longer.
 fn stays(input: &BalanceInput, node: NodeId) -> bool {
     let known = input.nodes.iter().find(|load| load.node == node);
-    known.is_some_and(|load| !load.leaving) || holds(input, node)
-}
-
-fn holds(input: &BalanceInput, node: NodeId) -> bool {
-    input.partitions.iter().any(|state| state.owners.contains(&node))
+    known.is_some_and(|load| !load.leaving) || input.holds(node)
 }
 
 /// A node that leaves, has no partitions any more, and is to be returned.
@@ -154,6 +150,6 @@ pub(in crate::balance) fn drained(
         // One that was returned a moment ago may still be there.
         came || machines.settings.returns_all && node.live && cooled
     });
-    let found = returned.find(|node| !holds(input, node.node));
+    let found = returned.find(|node| !input.holds(node.node));
     found.map(|node| node.node)
 }

@@ -1,4 +1,4 @@
-//! Which fetches an agent begins and stops.
+//! The fetches that an agent begins and stops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub const FETCHES_MAX: usize = 8;
 /// while a new node may catch up for hours.
 const PUSHED_FETCHES: usize = 2;
 
-/// How many of them may be moves of a plan, which have a rate of their own: slow ones do not hold up what the node lacks.
+/// How many of them may be moves of a plan, which have a rate of their own: slow ones do not delay fetches of data that the node lacks.
 const MOVE_FETCHES_MAX: usize = 3;
 
 /// How many of them may be of versions for rollback: nothing waits for those.

@@ -53,7 +53,7 @@ pub struct LocalVersion {
     pub empty: PartitionSet,
     /// The open partitions of a hybrid store that have yet to read their stream.
     pub behind: PartitionSet,
-    /// What keeps them from it, if anything does.
+    /// The error that keeps them from it, if there is one.
     pub stream_error: Option<String>,
     /// The open partitions that are damaged, if only in part: they are served as they are until they have been fetched
     /// again.

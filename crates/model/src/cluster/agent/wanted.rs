@@ -19,7 +19,7 @@ pub(super) struct Want<'a> {
     pub(super) partitions: PartitionSet,
     /// The partitions that other nodes may read from it now, by the version's own numbers.
     pub(super) owned: PartitionSet,
-    /// The partitions of which the report names those that are not there, by the numbers of the routing table: those that
+    /// The partitions that the report names if they are not there, by the numbers of the routing table: those that
     /// moves under way give to the node, or leave with it; of a store that is everywhere, all, since it may have to be made
     /// smaller before all are there.
     pub(super) told: PartitionSet,

@@ -7,30 +7,30 @@
 //! Each change depends on the revisions of all entries that it was decided on. If another change came first, it fails,
 //! and the next look decides anew.
 
+mod moves;
 mod nodes;
 mod plan;
 mod push;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Record, RecordPath};
+use super::change::{Change, Write};
 use super::clock::{Moment, WatchedClock};
 use super::layout::Layouts;
-use super::readiness;
+use super::readiness::Reports;
 use super::record::StoreRecord;
 use super::space::is_over_quota;
 use super::view::{ClusterView, Revised};
 use crate::node::NodeId;
-use crate::routing::Copies;
-use crate::routing::RoutingTable;
+use crate::routing::{Copies, RoutingTable};
 use push::{Pushes, Step};
 
 /// How patient a controller is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// How long a node must have been away before pushes go on without it, in milliseconds.
+    /// How long a node must have been away before pushes continue without it, in milliseconds.
     pub absent_after_ms: u64,
-    /// How long a fetch may make no progress before pushes go on without its node, in milliseconds.
+    /// How long a fetch may make no progress before pushes continue without its node, in milliseconds.
     pub stall_after_ms: u64,
 }
 
@@ -66,7 +66,13 @@ struct Look<'a> {
     carried: Vec<&'a StoreRecord>,
 }
 
-pub(in crate::cluster) use plan::first;
+impl<'a> Look<'a> {
+    /// The reports of nodes about a store.
+    fn reports(&self, layouts: &mut Layouts, store: &'a StoreRecord) -> Reports<'a> {
+        let layout = layouts.of(&self.table.record, self.view.copies(store));
+        Reports::of(self.view, store, layout)
+    }
+}
 
 impl Controller {
     /// The limit of changes of one look; the next look makes more.
@@ -110,7 +116,7 @@ impl Controller {
                 // The switch of a move depends on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
                     let is_away = |node, for_ms| has_been_away(&self.absent_since_ms, view, node, at_ms, for_ms);
-                    changes.extend(plan::go_on(&mut self.layouts, &look, self.patience, is_away));
+                    changes.extend(plan::next_steps(&mut self.layouts, &look, self.patience, is_away));
                 }
             }
         }
@@ -145,7 +151,7 @@ impl Controller {
     }
 
     /// The next change of a store.
-    fn store(&mut self, look: &Look<'_>, store: &Revised<StoreRecord>) -> Option<Change> {
+    fn store<'a>(&mut self, look: &Look<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
         let record = match self.push_step(look, &store.record) {
             Some(step) => step.apply(&store.record, look.now.unix_ms),
             None => {
@@ -161,33 +167,32 @@ impl Controller {
                 }
             }
         };
-        let path = RecordPath::Store(record.definition.name.clone());
-        let change = Change::of(path, Some(store.revision), Record::Store(Box::new(record)));
-        Some(change.while_unchanged(RecordPath::Routing, look.table.revision))
+        Some(Change::of([Write::over(store, record)]).while_same_routing(look.view))
     }
 
-    fn push_step(&mut self, look: &Look<'_>, store: &StoreRecord) -> Option<Step> {
+    fn push_step<'a>(&mut self, look: &Look<'a>, store: &'a StoreRecord) -> Option<Step> {
         let push = store.push.as_ref().filter(|push| !push.state.is_end())?;
         if let Some(lost) = push::lost_base(store, push) {
             return Some(lost);
         }
-        let layout = self.layouts.of(&look.table.record, look.view.copies(store));
-        self.pushes.observe(look, store, push.version, &layout);
+        let reports = look.reports(&mut self.layouts, store);
+        self.pushes.observe(look, store, push.version, &reports);
         let mut missing = Vec::new();
-        for &node in layout.owned.keys() {
-            if readiness::is_ready(look.view, &layout, node, store, push.version) {
+        for &node in reports.layout.owned.keys() {
+            if reports.is_ready(node, push.version) {
                 continue;
             }
-            let replica = readiness::replica(look.view, &layout, node, store, push.version);
             let given_up = match self.is_absent(look.view, node, look.at_ms) {
                 true => Some("it is absent".to_owned()),
-                false => self
-                    .pushes
-                    .given_up(look, store, node, replica, self.patience.stall_after_ms),
+                false => {
+                    let replica = reports.replica(node, push.version);
+                    let stall_after_ms = self.patience.stall_after_ms;
+                    self.pushes.given_up(look, store, node, replica, stall_after_ms)
+                }
             };
             missing.push((node, given_up));
         }
-        push::step(store, push.version, &layout, &missing)
+        push::step(store, push.version, &reports.layout, &missing)
     }
 
     /// The nodes that must not be asked for a store, since they do not have its current version.
@@ -195,14 +200,15 @@ impl Controller {
     /// Without a report, nothing is known about a node: its state stays. A node does not become late if that would
     /// leave a partition without a node to ask; or, where a store has just become everywhere, before half of its nodes have
     /// all of it, since the first one would get all requests: as long as it has the partitions of its own.
-    fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
+    fn late<'a>(&mut self, look: &Look<'a>, store: &'a StoreRecord) -> BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {
             return late;
         };
-        let layout = self.layouts.of(&look.table.record, look.view.copies(store));
         let lists = self.layouts.of(&look.table.record, Copies::of(u32::MAX as usize));
-        let replica = |node| readiness::replica(look.view, &layout, node, store, current);
+        let reports = look.reports(&mut self.layouts, store);
+        let layout = &reports.layout;
+        let replica = |node| reports.replica(node, current);
         let state = |node| replica(node).map(|replica| replica.state.is_ready());
         late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));
         let behind = layout.owned.iter().filter(|&(&node, _)| state(node) == Some(false));
@@ -219,7 +225,7 @@ impl Controller {
                 true => layout.owned.len() / 2,
                 false => 1,
             };
-            if asked.clone().count() >= enough && readiness::covered(&layout, asked).covers(owned) {
+            if asked.clone().count() >= enough && layout.covered(asked).covers(owned) {
                 late = with;
             }
         }
@@ -227,7 +233,7 @@ impl Controller {
     }
 }
 
-/// Whether a node has been away for at least so long, or is unknown.
+/// Whether a node has been away for at least this time, or is unknown.
 fn has_been_away(
     absent_since_ms: &BTreeMap<NodeId, u64>,
     view: &ClusterView,

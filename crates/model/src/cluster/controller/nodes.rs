@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::change::{Change, Record, RecordPath, Write};
+use crate::cluster::change::{Change, RecordPath, Write};
 use crate::cluster::record::{Announcement, ClusterRecord, NodeMark, NodeRecord};
 use crate::cluster::view::{ClusterView, Revised};
 use crate::node::{Identity, NodeId};
@@ -36,8 +36,7 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
             let mut record = record(node.record.id, announcement);
             record.mark = node.record.mark;
             if record != node.record {
-                let path = RecordPath::Node(record.id);
-                changes.push(Change::of(path, Some(node.revision), Record::Node(record)));
+                changes.push(Change::of([Write::over(node, record)]));
             }
             continue;
         }
@@ -61,16 +60,9 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
     }
     let mut numbers = view.numbers.as_ref().map(|numbers| numbers.record).unwrap_or_default();
     for announcement in unnumbered {
-        let last = [
-            view.nodes.keys().last(),
-            given.keys().last(),
-            numbers.last_node.as_ref(),
-        ];
-        let free = last
-            .into_iter()
-            .flatten()
-            .max()
-            .map_or(NodeId::FIRST, |last| last.next());
+        let known = view.nodes.keys().last().max(given.keys().last());
+        let last = known.max(numbers.last_node.as_ref());
+        let free = last.map_or(NodeId::FIRST, |last| last.next());
         give(&mut given, free, announcement, None);
     }
     if !given.is_empty() && view.nodes.len() >= numbers.nodes as usize {
@@ -82,24 +74,17 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
             _ => None,
         });
         numbers.last_node = last.max().max(numbers.last_node);
-        writes.push(Write {
-            path: RecordPath::Numbers,
-            expected: view.numbers.as_ref().map(|numbers| numbers.revision),
-            record: Some(Record::Numbers(numbers)),
-        });
-        let unchanged = Vec::new();
-        changes.push(Change { writes, unchanged });
+        let revision = view.numbers.as_ref().map(|numbers| numbers.revision);
+        writes.push(Write::of(revision, numbers));
+        changes.push(Change::of(writes));
     }
     changes
 }
 
 /// Gives a number to a node, unless the same change gives it to another.
 fn give(given: &mut BTreeMap<NodeId, Write>, id: NodeId, announcement: &Announcement, expected: Option<u64>) {
-    given.entry(id).or_insert_with(|| Write {
-        path: RecordPath::Node(id),
-        expected,
-        record: Some(Record::Node(record(id, announcement))),
-    });
+    let numbered = || Write::of(expected, record(id, announcement));
+    given.entry(id).or_insert_with(numbered);
 }
 
 /// The node that is or was at the same addresses.
@@ -154,18 +139,5 @@ pub(super) fn first_table(cluster: &ClusterRecord, view: &ClusterView) -> Result
     let owners = place(cluster.placement, cluster.partitions, view.list_length(), &members)?;
     // A placement has one list for each partition, none of them empty, and names no node twice.
     let table = RoutingTable::first(cluster.partitions, owners).ok();
-    Ok(table.map(|table| Change::of(RecordPath::Routing, None, Record::Routing(table))))
-}
-
-impl NodeRecord {
-    /// The node as a member of placements.
-    pub(in crate::cluster) fn member(&self) -> Member {
-        Member {
-            id: self.id,
-            zone: self.zone.clone(),
-            group: self.group.clone(),
-            host: self.host.clone(),
-            weight: self.weight,
-        }
-    }
+    Ok(table.map(|table| Change::of([Write::of(None, table)])))
 }

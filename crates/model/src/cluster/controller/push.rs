@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::Look;
 use crate::cluster::agent::FETCH_ATTEMPTS_MAX;
 use crate::cluster::layout::Layout;
-use crate::cluster::readiness;
+use crate::cluster::readiness::Reports;
 use crate::cluster::record::{PushRecord, ReplicaReport, ReplicaState, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::name::StoreName;
@@ -66,22 +66,29 @@ impl Pushes {
     }
 
     /// Records the progress of a push's nodes.
-    pub(super) fn observe(&mut self, look: &Look<'_>, store: &StoreRecord, version: VersionNumber, layout: &Layout) {
+    pub(super) fn observe(
+        &mut self,
+        look: &Look<'_>,
+        store: &StoreRecord,
+        version: VersionNumber,
+        reports: &Reports<'_>,
+    ) {
+        let owned = &reports.layout.owned;
         let progress = self.0.entry(store.definition.name.clone());
         let progress = progress.or_insert_with(|| Progress {
             store: store.id,
             version,
             nodes: BTreeMap::new(),
         });
-        progress.nodes.retain(|node, _| layout.owned.contains_key(node));
-        for &node in layout.owned.keys() {
+        progress.nodes.retain(|node, _| owned.contains_key(node));
+        for &node in owned.keys() {
             let seen = progress.nodes.entry(node).or_insert(NodeProgress {
                 bytes_done_max: 0,
                 bytes_done_last: 0,
                 begun_again: 0,
                 at_ms: look.at_ms,
             });
-            let replica = readiness::replica(look.view, layout, node, store, version);
+            let replica = reports.replica(node, version);
             let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
             let is_more = bytes_done > seen.bytes_done_last;
             let reads_stream = replica.is_some_and(|replica| replica.reads_stream);
@@ -165,7 +172,7 @@ pub(super) fn step(
     }
     let hopeful = layout.owned.keys().copied();
     let hopeful = hopeful.filter(|node| !given_up.iter().any(|(given_up, _)| given_up == node));
-    let lost = readiness::all(layout).without(&readiness::covered(layout, hopeful));
+    let lost = layout.all().without(&layout.covered(hopeful));
     if let Some(partition) = lost.iter().next() {
         let reason = format!(
             "no node is left that could get version {version} of partition {partition}: {}",

@@ -12,7 +12,7 @@ use crate::cluster::record::ClusterRecord;
 use crate::cluster::view::ClusterView;
 
 /// How many entries are written at once: a ZooKeeper transaction has at most 1 MiB.
-pub const ADOPTED_AT_ONCE_MAX: usize = 100;
+const ADOPTED_AT_ONCE_MAX: usize = 100;
 
 /// The present entries: each with its revision, whether or not it can be parsed, and the cluster's record, if it can be
 /// parsed.
@@ -30,55 +30,33 @@ pub struct Present {
 /// No cluster is known.
 pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, OperatorError> {
     let cluster = known.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
-    let mut records: BTreeMap<RecordPath, Record> = BTreeMap::new();
-    for (&id, node) in &known.nodes {
-        records.insert(RecordPath::Node(id), Record::Node(node.record.clone()));
-    }
-    for (name, store) in &known.stores {
-        let record = Record::Store(Box::new(store.record.clone()));
-        records.insert(RecordPath::Store(name.clone()), record);
-    }
-    for (&id, dropped) in &known.dropped {
-        let record = Record::Dropped(Box::new(dropped.record.clone()));
-        records.insert(RecordPath::Dropped(id), record);
-    }
-    for (&number, plan) in &known.plans {
-        let record = Record::Plan(Box::new(plan.record.clone()));
-        records.insert(RecordPath::Plan(number), record);
-    }
-    for (name, user) in &known.users {
-        let record = Record::User(Box::new(user.record.clone()));
-        records.insert(RecordPath::User(name.clone()), record);
-    }
-    if let Some(numbers) = &known.numbers {
-        records.insert(RecordPath::Numbers, Record::Numbers(numbers.record));
-    }
-    if let Some(table) = &known.routing {
-        records.insert(RecordPath::Routing, Record::Routing(table.record.clone()));
-    }
-    let unknown = present.revisions.keys().filter(|path| !records.contains_key(path));
-    let unknown: Vec<RecordPath> = unknown.filter(|path| **path != RecordPath::Cluster).cloned().collect();
-    let deleted = unknown.into_iter().map(|path| (path, None));
-    let written = records.into_iter().map(|(path, record)| (path, Some(record)));
-    let writes: Vec<Write> = written
-        .chain(deleted)
-        .map(|(path, record)| Write {
-            expected: present.revisions.get(&path).copied(),
-            path,
-            record,
-        })
+    let nodes = known.nodes.values().map(|node| node.record.clone().into());
+    let stores = known.stores.values().map(|store| store.record.clone().into());
+    let dropped = known.dropped.values().map(|dropped| dropped.record.clone().into());
+    let plans = known.plans.values().map(|plan| plan.record.clone().into());
+    let users = known.users.values().map(|user| user.record.clone().into());
+    let numbers = known.numbers.iter().map(|numbers| numbers.record.into());
+    let routing = known.routing.iter().map(|table| table.record.clone().into());
+    let all = nodes.chain(stores).chain(dropped).chain(plans).chain(users);
+    let records: BTreeMap<RecordPath, Record> = all
+        .chain(numbers)
+        .chain(routing)
+        .map(|record: Record| (record.path(), record))
         .collect();
-    let together = |writes: &[Write]| Change {
-        writes: writes.to_vec(),
-        unchanged: Vec::new(),
-    };
-    // A plan may be nearly as long as a transaction.
-    let (plans, others): (Vec<_>, Vec<_>) = writes
+    let unknown = present.revisions.iter();
+    let unknown = unknown.filter(|(path, _)| **path != RecordPath::Cluster && !records.contains_key(*path));
+    let deleted: Vec<Write> = unknown
+        .map(|(path, &revision)| Write::delete(path.clone(), revision))
+        .collect();
+    let written = records
         .into_iter()
+        .map(|(path, record)| Write::of(present.revisions.get(&path).copied(), record));
+    // A plan may be nearly as long as a transaction.
+    let (plans, others): (Vec<_>, Vec<_>) = written
+        .chain(deleted)
         .partition(|write| matches!(write.record, Some(Record::Plan(_))));
-    let one_by_one = plans.chunks(1).map(together);
-    let mut changes: Vec<Change> = others.chunks(ADOPTED_AT_ONCE_MAX).map(together).collect();
-    changes.extend(one_by_one);
+    let parts = others.chunks(ADOPTED_AT_ONCE_MAX).chain(plans.chunks(1));
+    let mut changes: Vec<Change> = parts.map(|writes| Change::of(writes.to_vec())).collect();
     changes.push(adopted(cluster, known, present));
     Ok(changes)
 }
@@ -108,5 +86,5 @@ fn adopted(cluster: &ClusterRecord, known: &ClusterView, present: &Present) -> C
         ..cluster.clone()
     };
     let revision = present.revisions.get(&RecordPath::Cluster).copied();
-    Change::of(RecordPath::Cluster, revision, Record::Cluster(record))
+    Change::of([Write::of(revision, record)])
 }

@@ -3,7 +3,7 @@
 //! The records of the last dropped stores are kept: nodes delete a store's data only by such a record.
 
 use super::{OperatorError, store};
-use crate::cluster::change::{Change, Record, RecordPath, Write};
+use crate::cluster::change::{Change, RecordPath, Write};
 use crate::cluster::record::DroppedStore;
 use crate::cluster::view::{ClusterView, Revised};
 use crate::name::StoreName;
@@ -36,19 +36,9 @@ pub fn drop_store(
         kept_until_unix_ms: now_unix_ms.saturating_add(keep_ms),
     };
     let before = view.dropped.get(&store.record.id).map(|dropped| dropped.revision);
-    let mut writes = vec![
-        Write {
-            path: RecordPath::Store(name.clone()),
-            expected: Some(store.revision),
-            record: None,
-        },
-        write(before, dropped),
-    ];
-    writes.extend(forgotten(view));
-    Ok(Change {
-        writes,
-        unchanged: Vec::new(),
-    })
+    let path = RecordPath::Store(name.clone());
+    let writes = [Write::delete(path, store.revision), Write::of(before, dropped)];
+    Ok(Change::of(writes.into_iter().chain(forgotten(view))))
 }
 
 /// Restores a dropped store as it was.
@@ -72,21 +62,10 @@ pub fn restore_store(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> 
     if versioned.is_some_and(|settings| settings.engine.is_volatile()) {
         return Err(not_kept("its engine keeps data in memory alone, which was given back"));
     }
-    Ok(Change {
-        writes: vec![
-            Write {
-                path: RecordPath::Store(name.clone()),
-                expected: None,
-                record: Some(Record::Store(Box::new(record.record.clone()))),
-            },
-            Write {
-                path: RecordPath::Dropped(record.record.id),
-                expected: Some(*revision),
-                record: None,
-            },
-        ],
-        unchanged: Vec::new(),
-    })
+    Ok(Change::of([
+        Write::of(None, record.record.clone()),
+        Write::delete(RecordPath::Dropped(record.record.id), *revision),
+    ]))
 }
 
 /// Ends the retention of data of dropped stores.
@@ -97,16 +76,13 @@ fn delete_now(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<
             kept_until_unix_ms: now_unix_ms,
             ..dropped.record.clone()
         };
-        write(Some(dropped.revision), record)
+        Write::over(dropped, record)
     };
-    let writes: Vec<Write> = kept.map(now).collect();
-    if writes.is_empty() {
-        return Err(OperatorError::StoreNotFound { store: name.clone() });
+    let change = Change::of(kept.map(now));
+    match change.writes.is_empty() {
+        true => Err(OperatorError::StoreNotFound { store: name.clone() }),
+        false => Ok(change),
     }
-    Ok(Change {
-        writes,
-        unchanged: Vec::new(),
-    })
 }
 
 fn of_name<'a>(view: &'a ClusterView, name: &'a StoreName) -> impl Iterator<Item = &'a Revised<DroppedStore>> {
@@ -114,21 +90,9 @@ fn of_name<'a>(view: &'a ClusterView, name: &'a StoreName) -> impl Iterator<Item
     dropped.filter(move |dropped| dropped.record.record.definition.name == *name)
 }
 
-fn write(expected: Option<u64>, dropped: DroppedStore) -> Write {
-    Write {
-        path: RecordPath::Dropped(dropped.record.id),
-        expected,
-        record: Some(Record::Dropped(Box::new(dropped))),
-    }
-}
-
 /// The oldest dropped store, if one more would be too many.
 fn forgotten(view: &ClusterView) -> Option<Write> {
     let first = view.dropped.iter().filter(|_| view.dropped.len() >= DROPPED_MAX);
     let (&id, dropped) = first.min_by_key(|(_, dropped)| dropped.record.dropped_unix_ms)?;
-    Some(Write {
-        path: RecordPath::Dropped(id),
-        expected: Some(dropped.revision),
-        record: None,
-    })
+    Some(Write::delete(RecordPath::Dropped(id), dropped.revision))
 }

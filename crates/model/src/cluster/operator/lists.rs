@@ -6,24 +6,27 @@
 use std::collections::BTreeSet;
 
 use super::OperatorError;
-use super::routing::under_way;
+use super::node::members;
+use super::plan::check_no_moves;
 use crate::cluster::record::{NodeMark, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::node::NodeId;
-use crate::placement::{Member, Shares, replan};
+use crate::placement::{Shares, replan};
 use crate::routing::RoutingTable;
 
-/// The lists that there are, or will be.
-pub(super) struct Lists {
-    /// How many replicas a store can have.
-    pub(super) replicas_max: u32,
-    /// The way to a higher number, as text for an error.
-    pub(super) remedy: &'static str,
+/// How to raise the number of replicas that a store can have.
+const REMEDY: &str = "start others, and give them their share: fondaco rebalance run --add ID";
+
+/// The highest number of replicas that a store can have.
+pub(super) struct ReplicasMax {
+    pub(super) number: u32,
+    /// Where the number comes from, and how to raise it, as text for an error.
+    pub(super) reason: String,
 }
 
-impl Lists {
-    /// The lists of a cluster.
+impl ReplicasMax {
+    /// The bound in a cluster.
     ///
     /// # Errors
     /// No cluster; or the nodes determine the number of replicas, and there are none yet.
@@ -34,22 +37,25 @@ impl Lists {
         if cluster.placement.is_whole() {
             let table = table.ok_or(OperatorError::NoRoutingTable { nodes_initial })?;
             return Ok(Self {
-                replicas_max: shortest(table) as u32,
-                remedy: "its placement has one on each node, or in each group: start others, and give them their share: \
-                         fondaco rebalance run --add ID",
+                number: shortest(table) as u32,
+                reason: format!("its placement has one on each node, or in each group: {REMEDY}"),
             });
         }
-        let nodes = table.map_or(nodes_initial, |table| members(view, table).len() as u32);
-        Ok(Self {
-            // A small cluster may get the nodes for its own number later.
-            replicas_max: nodes.max(cluster.replicas),
-            remedy: "as many as there are nodes with partitions: start others, and give them their share: \
-                     fondaco rebalance run --add ID",
-        })
+        let nodes = table.map_or(nodes_initial, |table| staying(view, table).len() as u32);
+        // A small cluster may get the nodes for its own number later.
+        let (number, reason) = match nodes >= cluster.replicas {
+            true => (nodes, "as many as there are nodes with partitions".to_owned()),
+            false => (
+                cluster.replicas,
+                format!("the cluster's own number, although only {nodes} nodes have partitions"),
+            ),
+        };
+        let reason = format!("{reason}: {REMEDY}");
+        Ok(Self { number, reason })
     }
 }
 
-/// The routing table with lists that are long enough for a store with so many replicas; `None` if they are.
+/// The routing table with lists that are long enough for a store with this number of replicas; `None` if they are already.
 ///
 /// # Errors
 /// Partitions are moving, the nodes cannot be placed, or versioned stores would get owners without their data.
@@ -57,16 +63,12 @@ pub(super) fn lengthened(view: &ClusterView, replicas: u32) -> Result<Option<Rou
     let (Some(cluster), Some(table)) = (&view.cluster, view.routing.as_ref().map(|table| &table.record)) else {
         return Ok(None);
     };
-    let members = members(view, table);
-    let length = (replicas as usize).min(members.len());
+    let nodes = staying(view, table);
+    let length = (replicas as usize).min(nodes.len());
     if cluster.placement.is_whole() || length <= shortest(table) {
         return Ok(None);
     }
-    let last = view.plans.keys().last().copied().unwrap_or(0);
-    let number = under_way(view).map(|plan| plan.record.number);
-    if let Some(number) = number.or(table.is_moving().then_some(last)) {
-        return Err(OperatorError::PlanInProgress { number });
-    }
+    check_no_moves(view)?;
     let dropped = view.dropped.values().map(|dropped| &dropped.record.record);
     let mut stores = view.stores.values().map(|store| &store.record).chain(dropped);
     let would_grow =
@@ -75,11 +77,7 @@ pub(super) fn lengthened(view: &ClusterView, replicas: u32) -> Result<Option<Rou
         let store = store.definition.name.clone();
         return Err(OperatorError::ShortLists { store });
     }
-    let member = |node: NodeId| match view.nodes.get(&node) {
-        Some(node) => Ok(node.record.member()),
-        None => Err(OperatorError::NodeNotFound { node }),
-    };
-    let members: Vec<Member> = members.into_iter().map(member).collect::<Result<_, _>>()?;
+    let members = members(view, nodes)?;
     let plan = replan(cluster.placement, table, length as u32, &members, Shares::Kept)?;
     let longer = table.all_owners().iter().zip(plan.owners).map(|(owners, next)| {
         let more = next.into_iter().filter(|node| !owners.contains(node));
@@ -92,7 +90,7 @@ pub(super) fn lengthened(view: &ClusterView, replicas: u32) -> Result<Option<Rou
 }
 
 /// The nodes with partitions, but those that leave.
-fn members(view: &ClusterView, table: &RoutingTable) -> BTreeSet<NodeId> {
+fn staying(view: &ClusterView, table: &RoutingTable) -> BTreeSet<NodeId> {
     let stays = |node: &NodeId| {
         let node = view.nodes.get(node);
         node.is_none_or(|node| node.record.mark != Some(NodeMark::Leaving))

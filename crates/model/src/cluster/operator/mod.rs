@@ -9,25 +9,26 @@ mod count;
 mod dropping;
 mod error;
 mod lists;
-mod routing;
+mod node;
+mod plan;
 mod store;
 mod user;
 mod version;
 
-pub use adoption::{ADOPTED_AT_ONCE_MAX, Present, accept, adopt};
+pub use adoption::{Present, accept, adopt};
 pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
-pub use routing::{
-    AnalyzerPlan, MoveCosts, PlanRequest, analyzer_plan, cancel_plan, forget_node, mark_node, pause_plan, propose_plan,
-    run_plan, split_partitions,
+pub use node::{forget_node, mark_node};
+pub use plan::{
+    AnalyzerPlan, MoveCosts, PLANS_KEPT, PlanRequest, analyzer_plan, cancel_plan, pause_plan, propose_plan, run_plan,
+    split_partitions,
 };
 pub use store::{StoreChange, alter_store, create_store, versioned_settings};
-pub use user::{USERS_MAX, delete_user, put_user};
+pub use user::{delete_user, put_user};
 pub use version::{
     PUSHES_MAX, PushTerms, Pushed, cancel_push, check_base, check_space_quota, push, push_once, roll_back, swap,
 };
 
-use super::change::{Change, Record, RecordPath};
 use super::record::StoreRecord;
 use super::view::{ClusterView, Revised};
 use crate::name::StoreName;
@@ -35,10 +36,4 @@ use crate::name::StoreName;
 fn store<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
     let store = view.stores.get(name);
     store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })
-}
-
-/// Replaces the record of a store.
-fn rewrite(revision: u64, store: StoreRecord) -> Change {
-    let path = RecordPath::Store(store.definition.name.clone());
-    Change::of(path, Some(revision), Record::Store(Box::new(store)))
 }

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::count::{change_quorums, next_settings};
-use super::lists::{Lists, lengthened};
-use super::{OperatorError, rewrite, store};
-use crate::cluster::change::{Change, Record, RecordPath, Write};
+use super::count::{QuorumChange, next_settings};
+use super::lists::{ReplicasMax, lengthened};
+use super::{OperatorError, store};
+use crate::cluster::change::{Change, RecordPath, Write};
 use crate::cluster::readiness::{late_among, unready_among};
 use crate::cluster::record::{NodeRecord, Numbers, StoreRecord};
-use crate::cluster::view::ClusterView;
+use crate::cluster::view::{ClusterView, Revised};
 use crate::definition::{StoreDefinition, StoreKind};
 use crate::fan_out::StoreFanOut;
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
-use crate::routing::RoutingTable;
 use crate::stream::StreamChange;
 use crate::value_type::ValueType;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
@@ -34,7 +33,7 @@ pub struct StoreChange {
     pub read_keys_per_second: Option<Option<u64>>,
     /// How many bytes one copy of the store may have; `Some(None)` for no limit.
     pub space_quota_bytes: Option<Option<u64>>,
-    /// Which nodes requests ask that do not say it themselves; `Some(None)` for the default.
+    /// The fan-out of requests that name none themselves; `Some(None)` for the default.
     pub fan_out: Option<Option<StoreFanOut>>,
     /// A change of a versioned store's settings.
     pub versioned: Option<VersionedChange>,
@@ -70,27 +69,21 @@ pub fn create_store(
         return Err(OperatorError::StoreExists { store: name });
     }
     let id = free_id(view).ok_or(OperatorError::TooManyStores { max: STORES_MAX })?;
-    let longer = definition
-        .replicas
-        .map(|replicas| lengthened(view, replicas))
-        .transpose()?;
-    let record = StoreRecord::new(definition, id, now_unix_ms);
-    let numbers = view.numbers.as_ref();
-    let given_out = numbers.map(|numbers| numbers.record).unwrap_or_default();
-    let mut change = Change::of(RecordPath::Store(name), None, Record::Store(Box::new(record)));
-    change.writes.push(Write {
-        path: RecordPath::Numbers,
-        expected: numbers.map(|numbers| numbers.revision),
-        record: Some(Record::Numbers(Numbers {
-            last_store: id,
-            stores_created: given_out.stores_created + 1,
-            ..given_out
-        })),
-    });
-    change
-        .writes
-        .extend(longer.flatten().and_then(|table| routing(view, table)));
-    Ok(change)
+    let longer = definition.replicas.map(|replicas| lengthened(view, replicas));
+    let longer = longer.transpose()?.flatten();
+    let given_out = view.numbers.as_ref().map(|numbers| numbers.record).unwrap_or_default();
+    let numbers = Numbers {
+        last_store: id,
+        stores_created: given_out.stores_created + 1,
+        ..given_out
+    };
+    let writes = [
+        Write::of(None, StoreRecord::new(definition, id, now_unix_ms)),
+        Write::of(view.numbers.as_ref().map(|numbers| numbers.revision), numbers),
+    ];
+    let routing = view.routing.as_ref().zip(longer);
+    let routing = routing.map(|(table, longer)| Write::over(table, longer));
+    Ok(Change::of(writes.into_iter().chain(routing)))
 }
 
 /// Changes the definition of a store. Surplus versions are given up.
@@ -109,98 +102,113 @@ pub fn alter_store(
 ) -> Result<Change, OperatorError> {
     let before = store(view, name)?;
     let mut record = before.record.clone();
-    let definition = &mut record.definition;
-    let StoreChange {
-        backups,
-        replicas,
-        everywhere,
-        tolerate_failures,
-        read_keys_per_second,
-        space_quota_bytes,
-        fan_out,
-        versioned,
-        stream,
-    } = change;
-    if let Some(change) = stream {
-        let settings = definition.stream.take();
-        let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: name.clone() })?;
-        definition.stream = Some(settings.with(*change));
-    }
-    if versioned.is_some() && definition.versioned.is_none() {
-        return Err(OperatorError::NotVersioned { store: name.clone() });
-    }
-    let replicas_of_owners = view.replicas(&before.record) as u32;
-    let replicas_next = replicas.map(|own| nominal_replicas(view, own)).transpose()?;
-    let replicas_next = replicas_next.unwrap_or(replicas_of_owners);
-    definition.versioned = next_settings(view, &before.record, replicas_next, change);
-    definition.backups = backups.unwrap_or(definition.backups);
-    // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused below.
-    if let Some(replicas) = *replicas {
-        definition.replicas = replicas;
-        definition.everywhere = false;
-    }
-    if let Some(everywhere) = *everywhere {
-        definition.everywhere = everywhere;
-        if everywhere && replicas.is_none() {
-            definition.replicas = None;
-        }
-    }
-    definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
-    definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
-    if let Some(quota) = *space_quota_bytes {
-        definition.space_quota_bytes = quota;
-        // The leading controller says so again if it is over the new one, too.
-        record.over_quota = false;
-    }
-    definition.fan_out = fan_out.unwrap_or(definition.fan_out);
-    check_unchangeable(&before.record.definition, definition)?;
-    check(view, definition)?;
+    change.apply(&mut record)?;
+    let replicas_now = view.replicas(&before.record) as u32;
+    let replicas_next = change.replicas.map(|own| nominal_replicas(view, own)).transpose()?;
+    let replicas_next = replicas_next.unwrap_or(replicas_now);
+    record.definition.versioned = next_settings(view, &before.record, replicas_next, change);
+    check_unchangeable(&before.record.definition, &record.definition)?;
+    check(view, &record.definition)?;
     record.versions.expire(record.definition.backups);
     record.forget_details();
     if let (Some(now), Some(next)) = (view.settings(&before.record), record.definition.versioned) {
-        let quorums = (now.quorums(replicas_of_owners), next.quorums(replicas_next));
-        return change_quorums(view, before, record, quorums, change, now_unix_ms);
+        let versioned = change.versioned.as_ref();
+        let change = QuorumChange {
+            view,
+            before,
+            record,
+            now: now.quorums(replicas_now),
+            next: next.quorums(replicas_next),
+            names_quorums: versioned.is_some_and(|change| change.reads.is_some() || change.writes.is_some()),
+        };
+        return change.carry_out(now_unix_ms);
     }
+    change_copies(view, before, record)
+}
+
+impl StoreChange {
+    /// Makes the change in a store's record, but for the settings of a versioned store.
+    fn apply(&self, record: &mut StoreRecord) -> Result<(), OperatorError> {
+        let definition = &mut record.definition;
+        let Self {
+            backups,
+            replicas,
+            everywhere,
+            tolerate_failures,
+            read_keys_per_second,
+            space_quota_bytes,
+            fan_out,
+            versioned,
+            stream,
+        } = *self;
+        let store = definition.name.clone();
+        if let Some(change) = stream {
+            let settings = definition.stream.take();
+            let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: store.clone() })?;
+            definition.stream = Some(settings.with(change));
+        }
+        if versioned.is_some() && definition.versioned.is_none() {
+            return Err(OperatorError::NotVersioned { store });
+        }
+        definition.backups = backups.unwrap_or(definition.backups);
+        // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused later.
+        if let Some(replicas) = replicas {
+            definition.replicas = replicas;
+            definition.everywhere = false;
+        }
+        if let Some(everywhere) = everywhere {
+            definition.everywhere = everywhere;
+            if everywhere && replicas.is_none() {
+                definition.replicas = None;
+            }
+        }
+        definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
+        definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
+        definition.fan_out = fan_out.unwrap_or(definition.fan_out);
+        if let Some(quota) = space_quota_bytes {
+            definition.space_quota_bytes = quota;
+            // The leading controller says so again if it is over the new one, too.
+            record.over_quota = false;
+        }
+        Ok(())
+    }
+}
+
+/// The change of a batch or hybrid store. If fewer nodes are to have its partitions, these must have all kept versions.
+fn change_copies(
+    view: &ClusterView,
+    before: &Revised<StoreRecord>,
+    mut record: StoreRecord,
+) -> Result<Change, OperatorError> {
     let (replicas, replicas_before) = (view.replicas(&record), view.replicas(&before.record));
     // Of a store that was everywhere, nodes give up partitions whatever the numbers are: some placements have a whole list.
     let (was_everywhere, is_everywhere) = (before.record.definition.everywhere, record.definition.everywhere);
     let shrinks = !is_everywhere && (was_everywhere || replicas < replicas_before);
     let longer = match !is_everywhere && replicas != replicas_before {
-        true => lengthened(view, replicas as u32)?.and_then(|table| routing(view, table)),
+        true => lengthened(view, replicas as u32)?,
         false => None,
     };
-    let Some(table) = view.routing.as_ref().filter(|_| shrinks) else {
-        let mut change = rewrite(before.revision, record);
-        change.writes.extend(longer);
-        return Ok(change);
-    };
-    if let Some(current) = record.versions.current() {
-        record.late = late_among(view, &before.record, current, replicas);
-    }
-    for version in record.versions.kept() {
-        if let Some(partition) = unready_among(view, &before.record, version, replicas) {
+    if shrinks && view.routing.is_some() {
+        if let Some(current) = record.versions.current() {
+            record.late = late_among(view, &before.record, current, replicas);
+        }
+        let unready = |version| Some((version, unready_among(view, &before.record, version, replicas)?));
+        if let Some((version, partition)) = record.versions.kept().find_map(unready) {
+            let store = record.definition.name;
             return Err(OperatorError::VersionNotReady {
-                store: name.clone(),
+                store,
                 version,
                 partition,
             });
         }
     }
-    let mut change = rewrite(before.revision, record);
-    match longer {
-        Some(longer) => change.writes.push(longer),
-        None => change.unchanged.push((RecordPath::Routing, table.revision)),
+    let mut change = Change::of([Write::over(before, record)]);
+    match (&view.routing, longer) {
+        (Some(table), Some(longer)) => change.writes.push(Write::over(table, longer)),
+        (Some(table), None) if shrinks => change.unchanged.push((RecordPath::Routing, table.revision)),
+        _ => {}
     }
     Ok(change)
-}
-
-/// Replaces the routing table.
-fn routing(view: &ClusterView, table: RoutingTable) -> Option<Write> {
-    Some(Write {
-        path: RecordPath::Routing,
-        expected: Some(view.routing.as_ref()?.revision),
-        record: Some(Record::Routing(table)),
-    })
 }
 
 /// A number for a new store: the next unused one; once those are used up, the number of a dropped store, preferably one
@@ -234,97 +242,97 @@ fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Resu
     Err(OperatorError::Unchangeable { store, what })
 }
 
+fn invalid(definition: &StoreDefinition, reason: impl Into<String>) -> OperatorError {
+    OperatorError::InvalidDefinition {
+        store: definition.name.clone(),
+        reason: reason.into(),
+    }
+}
+
 fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
     if view.cluster.is_none() {
         return Err(OperatorError::NoCluster);
     }
-    let invalid = |reason: String| {
-        Err(OperatorError::InvalidDefinition {
-            store: definition.name.clone(),
-            reason,
-        })
-    };
+    let refuse = |reason: &str| Err(invalid(definition, reason));
     let StoreDefinition {
         kind,
         backups,
         replicas,
         read_keys_per_second,
+        space_quota_bytes,
         ..
     } = *definition;
     if backups > StoreDefinition::BACKUPS_MAX {
-        return invalid(format!("{backups} backups: keep 0 to {}", StoreDefinition::BACKUPS_MAX));
+        return refuse(&format!(
+            "{backups} backups: keep 0 to {}",
+            StoreDefinition::BACKUPS_MAX
+        ));
     }
     if definition.everywhere && (replicas.is_some() || kind == StoreKind::Versioned) {
-        return invalid(
-            "only batch and hybrid stores can be on all nodes, and then it has no number of replicas".to_owned(),
-        );
+        return refuse("only batch and hybrid stores can be on all nodes, and then it has no number of replicas");
     }
     if let Some(replicas) = replicas {
-        let Lists { replicas_max, remedy } = Lists::of(view)?;
-        if !(1..=replicas_max).contains(&replicas) {
-            return invalid(format!(
-                "{replicas} replicas: a store has 1 to {replicas_max}, {remedy}"
-            ));
+        let ReplicasMax { number, reason } = ReplicasMax::of(view)?;
+        if !(1..=number).contains(&replicas) {
+            return refuse(&format!("{replicas} replicas: a store has 1 to {number}, {reason}"));
         }
     }
     if read_keys_per_second == Some(0) {
-        return invalid("the limit of keys read a second is 0: allow 1 or more, or leave out the limit".to_owned());
+        return refuse("the limit of keys read a second is 0: allow 1 or more, or leave out the limit");
     }
-    if definition.space_quota_bytes == Some(0) {
-        return invalid("the space quota is 0 bytes: allow more, or leave out the quota".to_owned());
-    }
-    let evicts = definition
-        .versioned
-        .is_some_and(|settings| settings.engine == EngineKind::Cache);
-    if evicts && definition.space_quota_bytes.is_some() {
-        return invalid("a store of the engine cache has no space quota: it evicts when its cache is full".to_owned());
+    if space_quota_bytes == Some(0) {
+        return refuse("the space quota is 0 bytes: allow more, or leave out the quota");
     }
     if let (StoreKind::Versioned, Some(fan_out)) = (kind, definition.fan_out) {
-        return invalid(format!(
+        return refuse(&format!(
             "fan-out {fan_out}: a versioned store is read from the replicas that its quorums need"
         ));
     }
-    match (kind, &definition.stream) {
-        (StoreKind::Hybrid, None) => {
-            return invalid("a hybrid store needs a stream: say where events come from".to_owned());
-        }
-        (StoreKind::Hybrid, Some(stream)) => {
-            if let Err(reason) = stream.check() {
-                return invalid(reason);
-            }
-            if definition.value_type != ValueType::Bytes {
-                return invalid("only values of type bytes come from streams".to_owned());
-            }
-        }
-        (_, Some(_)) => return invalid("only a hybrid store has a stream".to_owned()),
-        (_, None) => {}
-    }
+    check_stream(definition)?;
     match (kind, &definition.versioned) {
+        (StoreKind::Versioned, None) => refuse("a versioned store needs settings: give all of them, or none"),
+        (StoreKind::Versioned, Some(settings)) => check_versioned(view, definition, settings),
         (StoreKind::Batch | StoreKind::Hybrid, None) => Ok(()),
         (StoreKind::Batch | StoreKind::Hybrid, Some(_)) => Err(OperatorError::NotVersioned {
             store: definition.name.clone(),
         }),
-        (StoreKind::Versioned, None) => {
-            invalid("a versioned store needs settings: give all of them, or none".to_owned())
-        }
-        (StoreKind::Versioned, Some(settings))
-            if definition.value_type == ValueType::Graph
-                && (settings.ttl_ms.is_some() || settings.engine == EngineKind::Cache) =>
-        {
-            invalid(
-                "the records of a graph belong together: a graph has no time to live, and no engine that evicts"
-                    .to_owned(),
-            )
-        }
-        (StoreKind::Versioned, Some(settings)) => {
-            let zones: BTreeSet<&str> = view.nodes.values().map(|node| node.record.zone.as_str()).collect();
-            let checked = settings.check(nominal_replicas(view, replicas)?, zones.len() as u32);
-            checked.map_err(|error| OperatorError::InvalidSettings {
-                store: definition.name.clone(),
-                error,
-            })
-        }
     }
+}
+
+fn check_stream(definition: &StoreDefinition) -> Result<(), OperatorError> {
+    let reason = match (definition.kind, &definition.stream) {
+        (StoreKind::Hybrid, None) => "a hybrid store needs a stream: say where events come from".to_owned(),
+        (StoreKind::Hybrid, Some(stream)) => match stream.check() {
+            Err(reason) => reason,
+            Ok(()) if definition.value_type == ValueType::Bytes => return Ok(()),
+            Ok(()) => "only values of type bytes come from streams".to_owned(),
+        },
+        (_, Some(_)) => "only a hybrid store has a stream".to_owned(),
+        (_, None) => return Ok(()),
+    };
+    Err(invalid(definition, reason))
+}
+
+fn check_versioned(
+    view: &ClusterView,
+    definition: &StoreDefinition,
+    settings: &VersionedSettings,
+) -> Result<(), OperatorError> {
+    let evicts = settings.engine == EngineKind::Cache;
+    if evicts && definition.space_quota_bytes.is_some() {
+        let reason = "a store of the engine cache has no space quota: it evicts when its cache is full";
+        return Err(invalid(definition, reason));
+    }
+    if definition.value_type == ValueType::Graph && (settings.ttl_ms.is_some() || evicts) {
+        let reason = "the records of a graph belong together: a graph has no time to live, and no engine that evicts";
+        return Err(invalid(definition, reason));
+    }
+    let zones: BTreeSet<&str> = view.nodes.values().map(|node| node.record.zone.as_str()).collect();
+    let checked = settings.check(nominal_replicas(view, definition.replicas)?, zones.len() as u32);
+    checked.map_err(|error| OperatorError::InvalidSettings {
+        store: definition.name.clone(),
+        error,
+    })
 }
 
 /// Checks that all live nodes have the engine of a new store.
@@ -350,7 +358,7 @@ fn nominal_replicas(view: &ClusterView, own: Option<u32>) -> Result<u32, Operato
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     match own {
         Some(own) => Ok(own),
-        None if cluster.placement.is_whole() => Ok(Lists::of(view)?.replicas_max),
+        None if cluster.placement.is_whole() => Ok(ReplicasMax::of(view)?.number),
         None => Ok(cluster.replicas),
     }
 }

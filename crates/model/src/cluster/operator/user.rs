@@ -1,12 +1,12 @@
 //! Users are added, changed and deleted.
 
 use super::OperatorError;
-use crate::cluster::change::{Change, Record, RecordPath, Write};
+use crate::cluster::change::{Change, RecordPath, Write};
 use crate::cluster::user::{UserName, UserRecord};
 use crate::cluster::view::ClusterView;
 
 /// How many users a cluster may have: each process knows all of them.
-pub const USERS_MAX: usize = 1000;
+const USERS_MAX: usize = 1000;
 
 /// Adds a user, or changes one.
 ///
@@ -17,8 +17,7 @@ pub fn put_user(view: &ClusterView, user: UserRecord) -> Result<Change, Operator
     if known.is_none() && view.users.len() >= USERS_MAX {
         return Err(OperatorError::TooManyUsers { max: USERS_MAX });
     }
-    let path = RecordPath::User(user.name.clone());
-    Ok(Change::of(path, known, Record::User(Box::new(user))))
+    Ok(Change::of([Write::of(known, user)]))
 }
 
 /// Deletes a user.
@@ -28,12 +27,6 @@ pub fn put_user(view: &ClusterView, user: UserRecord) -> Result<Change, Operator
 pub fn delete_user(view: &ClusterView, name: &UserName) -> Result<Change, OperatorError> {
     let known = view.users.get(name);
     let known = known.ok_or_else(|| OperatorError::UserNotFound { user: name.clone() })?;
-    Ok(Change {
-        writes: vec![Write {
-            path: RecordPath::User(name.clone()),
-            expected: Some(known.revision),
-            record: None,
-        }],
-        unchanged: Vec::new(),
-    })
+    let path = RecordPath::User(name.clone());
+    Ok(Change::of([Write::delete(path, known.revision)]))
 }

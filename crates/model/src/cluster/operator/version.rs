@@ -1,7 +1,7 @@
 //! Pushes, swaps and rolls back versions.
 
-use super::{OperatorError, rewrite};
-use crate::cluster::change::Change;
+use super::OperatorError;
+use crate::cluster::change::{Change, Write};
 use crate::cluster::readiness::{late_among, unready_partition};
 use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail, VersionEvents};
 use crate::cluster::view::{ClusterView, Revised};
@@ -13,7 +13,7 @@ use crate::version::VersionNumber;
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
 pub const PUSHES_MAX: usize = 8;
 
-/// What a version to be pushed was built from.
+/// The origin of a version to be pushed, and the conditions of its push.
 #[derive(Debug, Clone, Default)]
 pub struct PushTerms {
     /// The checksum of the manifest of the version that it is a difference to. The push fails if another one becomes
@@ -57,7 +57,8 @@ pub fn push_once(
     terms: PushTerms,
     now_unix_ms: u64,
 ) -> Result<Pushed, OperatorError> {
-    let Revised { record, revision } = batch(view, name)?;
+    let before = batch(view, name)?;
+    let record = &before.record;
     let repeated = |push: &PushRecord, change| Pushed {
         push: push.clone(),
         is_repeated: true,
@@ -82,7 +83,7 @@ pub fn push_once(
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
         after.remember_run(push.clone());
-        let change = (after != *record).then(|| rewrite(*revision, after));
+        let change = (after != *record).then(|| Change::of([Write::over(before, after)]));
         return Ok(repeated(&push, change));
     }
     let change = push(view, name, detail, terms, now_unix_ms)?;
@@ -144,61 +145,19 @@ pub fn push(
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
     let before = batch(view, name)?;
-    let PushTerms {
-        base,
-        as_of_unix_ms,
-        cut_unix_ms,
-        started_unix_ms,
-        if_current,
-        run,
-        again: _,
-    } = terms;
-    if let Some(version) = if_current.filter(|_| if_current != before.record.versions.current()) {
+    let record = &before.record;
+    let current = record.versions.current();
+    if let Some(version) = terms.if_current.filter(|_| terms.if_current != current) {
         let store = name.clone();
         return Err(OperatorError::CurrentChanged { store, version });
     }
-    if let Some(base) = &base {
+    if let Some(base) = &terms.base {
         check_base(view, name, base, &detail.manifest_checksum)?;
     }
-    let stream = &before.record.definition.stream;
-    let current = before.record.versions.current();
-    let current = current.and_then(|current| before.record.details.get(&current)?.events);
-    // A difference contains no more events than what it changes.
-    let of_base = current.filter(|_| base.is_some());
-    let base_as_of_unix_ms = of_base.and_then(|events| events.as_of_unix_ms);
-    let known_unix_ms = cut_unix_ms.or(base_as_of_unix_ms).filter(|_| stream.is_some());
-    let as_of_unix_ms = as_of_unix_ms.or(known_unix_ms);
-    detail.events = match (stream, as_of_unix_ms) {
-        (None, Some(_)) => return Err(OperatorError::NotHybrid { store: name.clone() }),
-        (None, None) => None,
-        (Some(_), Some(as_of_unix_ms)) if as_of_unix_ms > now_unix_ms => {
-            let store = name.clone();
-            return Err(OperatorError::AsOfLater { store, as_of_unix_ms });
-        }
-        (Some(stream), _) => {
-            let started_unix_ms = started_unix_ms.unwrap_or(now_unix_ms).min(now_unix_ms);
-            // Events may be logged before they happen, by clocks that are not equal.
-            let from_unix_ms = as_of_unix_ms
-                .map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms))
-                .saturating_sub(stream.rewind_ms);
-            // If it is not known which events a difference contains, all that are on top of its base are on top of it.
-            let of_base = of_base.filter(|_| as_of_unix_ms.is_none());
-            Some(VersionEvents {
-                from_unix_ms: of_base.map_or(from_unix_ms, |base| base.from_unix_ms.min(from_unix_ms)),
-                as_of_unix_ms,
-            })
-        }
-    };
-    if let Some(version) = before.record.pushing() {
-        let store = name.clone();
-        return Err(OperatorError::PushInProgress { store, version });
-    }
-    let pushing = view.stores.values().filter(|store| store.record.pushing().is_some());
-    if pushing.count() >= PUSHES_MAX {
-        return Err(OperatorError::TooManyPushes { max: PUSHES_MAX });
-    }
-    check_space_quota(&before.record, detail.bytes)?;
-    let mut record = before.record.clone();
+    detail.events = events_on_top(record, &terms, now_unix_ms)?;
+    check_room(view, record)?;
+    check_space_quota(record, detail.bytes)?;
+    let mut record = record.clone();
     let version = record.versions.allocate();
     if let Some(before) = record.push.take() {
         record.remember_run(before);
@@ -206,20 +165,71 @@ pub fn push(
     record.push = Some(PushRecord {
         version,
         source: detail.source.clone(),
-        base: base.and(record.versions.current()),
+        base: terms.base.and(current),
         state: PushState::Fetching,
         error: None,
         bytes_total: detail.bytes,
         records: detail.records,
         started_unix_ms: now_unix_ms,
         ended_unix_ms: None,
-        run,
+        run: terms.run,
     });
     record.details.insert(version, detail);
-    Ok(rewrite(before.revision, record))
+    Ok(Change::of([Write::over(before, record)]))
 }
 
-/// Checks that a store has room for a version of so many bytes. The versions that would be kept for rollback once it is
+/// The events that count on top of a new version of a hybrid store; `None` for a batch store.
+///
+/// # Errors
+/// A version of a batch store goes up to a time, or that of a hybrid store up to a time in the future.
+fn events_on_top(
+    record: &StoreRecord,
+    terms: &PushTerms,
+    now_unix_ms: u64,
+) -> Result<Option<VersionEvents>, OperatorError> {
+    let store = || record.definition.name.clone();
+    let Some(stream) = &record.definition.stream else {
+        return match terms.as_of_unix_ms {
+            Some(_) => Err(OperatorError::NotHybrid { store: store() }),
+            None => Ok(None),
+        };
+    };
+    let current = record.versions.current();
+    let current = current.and_then(|current| record.details.get(&current)?.events);
+    // A difference contains no more events than what it changes.
+    let of_base = current.filter(|_| terms.base.is_some());
+    let as_of_unix_ms = terms.as_of_unix_ms.or(terms.cut_unix_ms);
+    let as_of_unix_ms = as_of_unix_ms.or_else(|| of_base?.as_of_unix_ms);
+    if let Some(as_of_unix_ms) = as_of_unix_ms.filter(|&as_of_unix_ms| as_of_unix_ms > now_unix_ms) {
+        let store = store();
+        return Err(OperatorError::AsOfLater { store, as_of_unix_ms });
+    }
+    let started_unix_ms = terms.started_unix_ms.unwrap_or(now_unix_ms).min(now_unix_ms);
+    // Events may be logged before they happen, by clocks that are not equal.
+    let from_unix_ms = as_of_unix_ms.map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms));
+    let from_unix_ms = from_unix_ms.saturating_sub(stream.rewind_ms);
+    // If it is not known which events a difference contains, all that are on top of its base are on top of it.
+    let of_base = of_base.filter(|_| as_of_unix_ms.is_none());
+    Ok(Some(VersionEvents {
+        from_unix_ms: of_base.map_or(from_unix_ms, |base| base.from_unix_ms.min(from_unix_ms)),
+        as_of_unix_ms,
+    }))
+}
+
+/// Checks that a store is not being pushed to, and that not too many others are.
+fn check_room(view: &ClusterView, record: &StoreRecord) -> Result<(), OperatorError> {
+    if let Some(version) = record.pushing() {
+        let store = record.definition.name.clone();
+        return Err(OperatorError::PushInProgress { store, version });
+    }
+    let pushing = view.stores.values().filter(|store| store.record.pushing().is_some());
+    match pushing.count() < PUSHES_MAX {
+        true => Ok(()),
+        false => Err(OperatorError::TooManyPushes { max: PUSHES_MAX }),
+    }
+}
+
+/// Checks that a version of this size fits into the space quota of a store. The versions that would be kept for rollback once it is
 /// current count, and those that it would replace do not.
 ///
 /// # Errors
@@ -264,7 +274,7 @@ pub fn cancel_push(
         Some(push) => push.advance(PushEvent::Cancelled, now_unix_ms),
     }
     record.forget_details();
-    Ok(rewrite(before.revision, record))
+    Ok(Change::of([Write::over(before, record)]))
 }
 
 /// Makes a kept version current; `None` if it is current already. The view must have the reports of nodes.
@@ -273,7 +283,7 @@ pub fn cancel_push(
 /// No such store or version, a versioned store, or a version with a partition that is ready on no node.
 pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Result<Option<Change>, OperatorError> {
     let before = batch(view, name)?;
-    let Revised { record, revision } = before;
+    let record = &before.record;
     if !record.versions.contains(version) {
         return Err(OperatorError::VersionNotFound {
             store: name.clone(),
@@ -295,11 +305,7 @@ pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Res
     let mut record = record.clone();
     record.versions.make_current(version);
     record.late = late;
-    let change = rewrite(*revision, record);
-    Ok(Some(match &view.routing {
-        Some(table) => change.while_unchanged(crate::cluster::RecordPath::Routing, table.revision),
-        None => change,
-    }))
+    Ok(Some(Change::of([Write::over(before, record)]).while_same_routing(view)))
 }
 
 /// Goes back to the given version, or to the one before the current one. The view must have the reports of nodes.

@@ -1,0 +1,19 @@
+//! The decisions of a cluster, through the public functions: the leading controller, the nodes, the operators.
+
+mod admission;
+mod adoption;
+mod agent_drops;
+mod agent_fetches;
+mod data_node;
+mod fixture;
+mod hints;
+mod left_behind;
+mod nodes;
+mod plan_requests;
+mod plans;
+mod pushes;
+mod quorums;
+mod space;
+mod stores;
+mod versioned;
+mod versions;
