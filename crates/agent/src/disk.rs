@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_catalog::SharedCatalog;
+use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_fetch::discard_leftovers;
 use fondaco_format::{FormatError, MANIFEST_FILE, Manifest, Version};
-use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use parking_lot::Mutex;
 

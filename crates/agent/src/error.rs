@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use fondaco_cluster::ClusterError;
 use fondaco_coordination::CoordinationError;
+use fondaco_decisions::AdmissionError;
+use fondaco_decisions::operator::OperatorError;
 use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
 use fondaco_model::Identity;
-use fondaco_model::cluster::AdmissionError;
-use fondaco_model::cluster::operator::OperatorError;
 use fondaco_replica::ReplicasError;
 
 use crate::uploads::UploadError;

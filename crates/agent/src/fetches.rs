@@ -10,12 +10,13 @@ use std::thread::JoinHandle;
 
 use fondaco_catalog::Settings;
 use fondaco_cluster::{ChangeSignal, ClusterError};
+use fondaco_decisions::{FailedFetch, LocalFetch, ReplicaKey};
 use fondaco_fetch::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, PageCache, PeerClient, Sources,
     SystemClock, discard_leftovers,
 };
 use fondaco_metrics::NodeMetrics;
-use fondaco_model::cluster::{FailedFetch, LocalFetch, ReplicaKey, VersionDetail};
+use fondaco_model::cluster::VersionDetail;
 use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet};
 use parking_lot::Mutex;
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use fondaco_catalog::StoreId;
 use fondaco_cluster::Mirror;
+use fondaco_decisions::balance::{HotKey, LoadReport, PartitionLoad, ResourceUse, StoreLoad};
 use fondaco_metrics::{Counter, Loads, NodeMetrics};
-use fondaco_model::balance::{HotKey, LoadReport, PartitionLoad, ResourceUse, StoreLoad};
 use fondaco_model::{HistogramSnapshot, NodeId, PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_os::process;
 use fondaco_protocol::now_unix_ms;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use fondaco_cluster::layout;
 use fondaco_coordination::{Coordination, CoordinationError, Revision, SessionState};
+use fondaco_decisions::RecordPath;
 use fondaco_model::NodeId;
-use fondaco_model::cluster::{Announcement, RecordPath, ReportRecord};
+use fondaco_model::cluster::{Announcement, ReportRecord};
 
 use crate::error::AgentError;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId};
-use fondaco_model::cluster::{ServingSet, ServingStore as StoreToServe, Topology};
+use fondaco_decisions::{ServingSet, ServingStore as StoreToServe};
+use fondaco_model::cluster::Topology;
 use fondaco_model::{NodeId, StoreKind, StoreName, VersionNumber};
 
 use crate::disk::Disk;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fondaco_api::DryRunResource;
 use fondaco_cluster::Operator;
+use fondaco_decisions::operator::{OperatorError, PushTerms, check_base, check_space_quota};
 use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
-use fondaco_model::cluster::operator::{OperatorError, PushTerms, check_base, check_space_quota};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
 

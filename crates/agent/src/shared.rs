@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use fondaco_cluster::{ChangeSignal, ChangeWatcher, Mirror, Origin};
-use fondaco_model::cluster::ReplicaKey;
+use fondaco_decisions::ReplicaKey;
 use fondaco_model::{NodeId, StoreName, VersionNumber};
 use parking_lot::Mutex;
 use tokio::sync::watch;

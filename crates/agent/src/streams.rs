@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use fondaco_api::{LostRange, TopicPartition, VersionStream};
 use fondaco_cluster::ChangeSignal;
+use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_engine::Engine;
-use fondaco_model::cluster::{ClusterView, LocalVersion, ReplicaKey, StoreRecord};
+use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{
     PartitionCount, PartitionId, PartitionSet, StoreName, StreamSettings, StreamSource, VersionNumber,

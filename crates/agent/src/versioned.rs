@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use fondaco_catalog::{PeerAccess, Setting, Settings, SharedCatalog};
 use fondaco_client::Client;
+use fondaco_decisions::LocalVersioned;
 use fondaco_engine::{
     CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine,
     MySqlEngine, MySqlOptions,
 };
-use fondaco_model::cluster::{ClusterView, LocalVersioned, NodeMark};
+use fondaco_model::cluster::{ClusterView, NodeMark};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_os::MemoryPlan;

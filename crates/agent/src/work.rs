@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use fondaco_cluster::{Bootstrap, Ending, Origin, PeerTopology};
 use fondaco_coordination::Coordination;
-use fondaco_model::cluster::{
-    Agent, AgentAction, ClusterView, LocalReplicas, Membership, ReplicaKey, Revised, ServingSet, StoreRecord,
-};
+use fondaco_decisions::{Agent, AgentAction, LocalReplicas, Membership, ReplicaKey, ServingSet};
+use fondaco_model::cluster::{ClusterView, Revised, StoreRecord};
 use fondaco_model::{NodeId, StoreName};
 use fondaco_protocol::now_unix_ms;
 

@@ -1,6 +1,6 @@
 //! The load of the cluster, and the decisions about it.
 
-use fondaco_model::balance::{Advice, BalanceMode, BalanceMove, HotKey, PartitionLoad, ResourceUse, StoreLoad};
+use fondaco_decisions::balance::{Advice, BalanceMode, BalanceMove, HotKey, PartitionLoad, ResourceUse, StoreLoad};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

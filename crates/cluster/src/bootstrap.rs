@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 
 use fondaco_coordination::{Coordination, CoordinationError};
-use fondaco_model::cluster::{ClusterRecord, RecordPath};
+use fondaco_decisions::RecordPath;
+use fondaco_model::cluster::ClusterRecord;
 use fondaco_model::{PartitionCount, Placement};
 
 use crate::error::ClusterError;

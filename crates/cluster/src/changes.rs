@@ -1,7 +1,7 @@
 //! Carries out changes of the cluster by conditional writes: all of a change or nothing.
 
 use fondaco_coordination::{Change as EntryChange, Coordination, CoordinationError, EntryPath, Revision};
-use fondaco_model::cluster::Change;
+use fondaco_decisions::Change;
 
 use crate::layout;
 use crate::mirror::Mirror;

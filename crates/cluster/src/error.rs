@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use fondaco_client::ClientError;
 use fondaco_coordination::CoordinationError;
-use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::cluster::{AdmissionError, Discontinuity};
+use fondaco_decisions::operator::OperatorError;
+use fondaco_decisions::{AdmissionError, Discontinuity};
 
 /// An error of seeing or changing the cluster.
 #[derive(Debug, thiserror::Error)]

@@ -2,8 +2,8 @@
 //! watches.
 
 use fondaco_coordination::{CoordinationError, EntryPath};
+use fondaco_decisions::RecordPath;
 use fondaco_model::NodeId;
-use fondaco_model::cluster::RecordPath;
 
 /// Every entry that a cluster has, by its path; `docs/coordination.md` says what each one is.
 pub const ENTRIES: [&str; 16] = [

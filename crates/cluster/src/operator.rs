@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_model::cluster::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms, StoreChange};
+use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms, StoreChange};
+use fondaco_decisions::{Change, RecordPath, not_serving};
 use fondaco_model::cluster::{
-    Change, ClusterView, NodeMark, PlanRecord, PushRecord, RecordPath, ReportRecord, StoreRecord, UserName, UserRecord,
-    VersionDetail, not_serving,
+    ClusterView, NodeMark, PlanRecord, PushRecord, ReportRecord, StoreRecord, UserName, UserRecord, VersionDetail,
 };
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{NodeId, StoreDefinition, StoreKind, StoreName, VersionNumber};

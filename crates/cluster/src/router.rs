@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
+use fondaco_decisions::{RecordPath, check_protocol};
 use fondaco_model::Identity;
-use fondaco_model::cluster::{RecordPath, RouterRecord, check_protocol};
+use fondaco_model::cluster::RouterRecord;
 
 use crate::change_signal::{ChangeSignal, ChangeWatcher};
 use crate::error::ClusterError;

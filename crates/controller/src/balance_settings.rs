@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fondaco_catalog::{Setting, Settings};
 use fondaco_cluster::load_window;
-use fondaco_model::balance::{BalanceMode, BalancePolicy, BalanceSettings};
+use fondaco_decisions::balance::{BalanceMode, BalancePolicy, BalanceSettings};
 
 /// How often a decision is made.
 pub(crate) fn decision_period(settings: &Settings) -> Duration {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use fondaco_catalog::{Setting, Settings};
 use fondaco_cluster::load_window;
-use fondaco_model::balance::{
+use fondaco_decisions::balance::{
     BalanceInput, BalanceMode, Decision, Departure, NodeLoad, Outcome, PartitionState, decide,
 };
-use fondaco_model::cluster::operator::{AnalyzerPlan, MoveCosts, analyzer_plan};
-use fondaco_model::cluster::{Change, ClusterView, NodeMark, PlanMaker, PlanState, Record};
+use fondaco_decisions::operator::{AnalyzerPlan, MoveCosts, analyzer_plan};
+use fondaco_decisions::{Change, Record};
+use fondaco_model::cluster::{ClusterView, NodeMark, PlanMaker, PlanState};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::now_unix_ms;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use fondaco_model::balance::{HotKey, LoadReport, LoadWindow, MeanLoad, ResourceUse};
+use fondaco_decisions::balance::{HotKey, LoadReport, LoadWindow, MeanLoad, ResourceUse};
 use fondaco_model::{NodeId, PartitionId, StoreName};
 use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;

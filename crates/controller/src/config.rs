@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fondaco_model::balance::MachineSettings;
+use fondaco_decisions::balance::MachineSettings;
 
 /// How machines are requested, enlarged and returned.
 #[derive(Debug, Clone)]

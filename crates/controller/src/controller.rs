@@ -11,7 +11,8 @@ use fondaco_catalog::Settings;
 use fondaco_cluster::layout::ELECTION;
 use fondaco_cluster::{Bootstrap, Candidate, ChangeSignal, ClusterError, Ending, Mirror, Origin, Worker, carry_out};
 use fondaco_coordination::{Coordination, CoordinationError, Election};
-use fondaco_model::cluster::{ClusterView, Controller, Moment, Patience};
+use fondaco_decisions::{Controller, Moment, Patience};
+use fondaco_model::cluster::ClusterView;
 use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fondaco_model::balance::HookAnswer;
+use fondaco_decisions::balance::HookAnswer;
 use fondaco_os::command;
 use fondaco_os::command::OUTPUT_BYTES_MAX;
 use parking_lot::Mutex;

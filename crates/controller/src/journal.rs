@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use fondaco_model::balance::{BalanceInput, Decision};
+use fondaco_decisions::balance::{BalanceInput, Decision};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +148,7 @@ fn read(path: &Path) -> impl Iterator<Item = Kept> + use<> {
 
 #[cfg(test)]
 mod tests {
-    use fondaco_model::balance::{BalanceMode, Outcome};
+    use fondaco_decisions::balance::{BalanceMode, Outcome};
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fondaco_cluster::layout::MACHINES;
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath, Revision};
-use fondaco_model::NodeId;
-use fondaco_model::balance::{
+use fondaco_decisions::balance::{
     MachineAction, MachineDecision, MachineInput, MachineRequest, MachineSettings, MachineState,
 };
+use fondaco_model::NodeId;
 use fondaco_model::cluster::ClusterView;
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use fondaco_api::{
 };
 use fondaco_cluster::layout::ELECTION;
 use fondaco_cluster::{Candidate, Mirror};
-use fondaco_model::cluster::operator::OperatorError;
+use fondaco_decisions::operator::OperatorError;
 use fondaco_model::cluster::{ClusterView, NodeMark, Topology};
 use fondaco_model::{Copies, NodeId, SlotPrefix, StoreName};
 

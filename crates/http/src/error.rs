@@ -11,9 +11,9 @@ use fondaco_api::{ERROR_CODES, ErrorDetail, ErrorResource};
 use fondaco_client::ClientError;
 use fondaco_cluster::ClusterError;
 use fondaco_coordination::CoordinationError;
+use fondaco_decisions::operator::OperatorError;
 use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
-use fondaco_model::cluster::operator::OperatorError;
 use fondaco_replica::ReplicasError;
 use fondaco_stream::StreamError;
 

@@ -13,7 +13,7 @@ use fondaco_api::{
 };
 use fondaco_cluster::load_window;
 use fondaco_controller::{ControllerWork, Kept, LoadBook, NodeSummary, Sample, input_of};
-use fondaco_model::balance::{Advice, LoadReport, Outcome, PartitionLoad, advise};
+use fondaco_decisions::balance::{Advice, LoadReport, Outcome, PartitionLoad, advise};
 use fondaco_model::{PartitionId, StoreName};
 use serde::Deserialize;
 use utoipa::IntoParams;

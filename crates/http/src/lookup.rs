@@ -15,8 +15,8 @@ use base64::engine::general_purpose::STANDARD;
 use fondaco_api::{ErrorResource, LookupRequest, LookupResponse, LookupValue};
 use fondaco_catalog::{Catalog, Serving};
 use fondaco_client::{ClientError, ReadOptions};
+use fondaco_decisions::operator::OperatorError;
 use fondaco_format::FormatError;
-use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
 use fondaco_protocol::WireKey;
 

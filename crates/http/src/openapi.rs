@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use fondaco_api::{ERROR_CODES, ErrorResource};
-use fondaco_model::StoreOption;
+use fondaco_decisions::StoreOption;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};

@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use fondaco_api::{ErrorResource, NewPlan, PlanList, PlanResource};
 use fondaco_controller::move_rates;
+use fondaco_decisions::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::cluster::PlanRecord;
-use fondaco_model::cluster::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_model::{Move, NodeId, PartitionId};
 
 use crate::app::App;

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fondaco_api::{DryRunResource, ErrorResource, NewPush, PushResource};
+use fondaco_decisions::operator::{OperatorError, PushTerms};
 use fondaco_model::cluster::PushRecord;
-use fondaco_model::cluster::operator::{OperatorError, PushTerms};
 use fondaco_model::{PushState, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 

@@ -14,7 +14,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fondaco_api::{ErrorResource, FRAME_BYTES_MAX, Frame, NEXT_HEADER};
-use fondaco_model::cluster::operator::OperatorError;
+use fondaco_decisions::operator::OperatorError;
 use fondaco_model::{PartitionCount, PartitionId, StoreName};
 use fondaco_protocol::replica::{KeyRecord, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{RecordsPage, Replicas};

@@ -7,9 +7,8 @@ use fondaco_api::{
     AbsentNode, PushResource, ReplicaResource, StoreResource, VersionResource, VersionState, WithoutQuorum,
 };
 use fondaco_cluster::Mirror;
-use fondaco_model::cluster::{
-    ClusterView, ReplicaReport, ReplicaState, StoreRecord, Topology, unready_partition, used_bytes,
-};
+use fondaco_decisions::{unready_partition, used_bytes};
+use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, StoreRecord, Topology};
 use fondaco_model::{NodeId, PartitionSet, PushState, VersionNumber};
 
 /// The inputs of the status of stores.

@@ -7,8 +7,9 @@ use fondaco_agent::topic_problem;
 use fondaco_api::{
     ErrorResource, NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList, members,
 };
-use fondaco_model::cluster::operator::StoreChange as Change;
-use fondaco_model::{StoreDefinition, StoreName, StoreOption, StreamSource, VersionNumber};
+use fondaco_decisions::StoreOption;
+use fondaco_decisions::operator::StoreChange as Change;
+use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
 
 use crate::app::App;
 use crate::body::{Dropping, JsonBody, QueryOf, StorePath, Wait};

@@ -10,7 +10,7 @@ use fondaco_api::{
     CHANGED_TO_VALUE, ErrorResource, EventsLogged, FailedStream, Frame, NewEvent, NewEvents, PoisonList, PoisonRecord,
     StreamStatus, VersionStream,
 };
-use fondaco_model::cluster::operator::OperatorError;
+use fondaco_decisions::operator::OperatorError;
 use fondaco_model::{NodeId, PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 use fondaco_stream::{Change, Event, Poison, SettledPage};

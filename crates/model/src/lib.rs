@@ -4,7 +4,6 @@
 //! Time, where it matters, is passed in. So it can be tested by properties, and a simulated cluster
 //! can drive it.
 
-pub mod balance;
 pub mod cluster;
 mod data_loss;
 mod definition;
@@ -23,7 +22,6 @@ mod push;
 mod retention;
 mod routing;
 mod slot;
-mod store_option;
 mod stream;
 mod text_form;
 mod value_type;
@@ -49,7 +47,6 @@ pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{Copies, Counts, EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps, first_replicas};
 pub use slot::{SLOT_BITS, SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
-pub use store_option::StoreOption;
 pub use stream::{Partitioner, StreamChange, StreamSettings, StreamSource, StreamSourceError};
 pub use value_type::{ValueType, ValueTypeError};
 pub use version::{VersionNumber, VersionNumberError};

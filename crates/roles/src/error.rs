@@ -8,9 +8,9 @@ use std::sync::Arc;
 use fondaco_agent::AgentError;
 use fondaco_cluster::ClusterError;
 use fondaco_coordination::CoordinationError;
+use fondaco_decisions::AdmissionError;
 use fondaco_fetch::FetchError;
 use fondaco_http::MemberError;
-use fondaco_model::cluster::AdmissionError;
 
 /// An error of starting or stopping a process.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use fondaco_api::Role;
 use fondaco_cluster::{Mirror, RouterWork};
 use fondaco_controller::ControllerWork;
 use fondaco_coordination::Coordination;
-use fondaco_model::cluster::check_protocol;
+use fondaco_decisions::check_protocol;
 use fondaco_node::Server;
 use tokio::sync::{oneshot, watch};
 

@@ -19,10 +19,11 @@ use fondaco_cluster::{
 };
 use fondaco_controller::{BalancerParts, ControllerWork, Journal};
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
+use fondaco_decisions::Patience;
 use fondaco_http::{App, AppParts, ClusterClient, DevHandle, Exposition, Limits, Observed, Traffic, Users};
 use fondaco_metrics::NodeMetrics;
 use fondaco_model::PROTOCOL;
-use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
+use fondaco_model::cluster::{Announcement, RouterRecord};
 use fondaco_node::{BufferBudget, GraphQueries, Listening, Server, ServerConfig};
 use fondaco_os::{MemoryPlan, process};
 use fondaco_protocol::SessionKey;

@@ -1,7 +1,8 @@
 //! A simulated controller: it is a candidate for leader, and while it leads, it writes the changes that the real
 //! controller decides on.
 
-use fondaco_model::cluster::{Change, ClusterView, Controller, Patience, Record, RecordPath, ReplicaState, Write};
+use fondaco_decisions::{Change, Controller, Patience, Record, RecordPath, Write};
+use fondaco_model::cluster::{ClusterView, ReplicaState};
 
 use crate::link::Request;
 use crate::process::Role;

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fondaco_model::cluster::{ClusterView, ReplicaKey, VersionDetail};
+use fondaco_decisions::ReplicaKey;
+use fondaco_model::cluster::{ClusterView, VersionDetail};
 use fondaco_model::{Identity, NodeId, PartitionCount, PartitionSet};
 
 /// The checksum of the manifest of a build.

@@ -2,7 +2,7 @@
 
 use fondaco_client::operation::AskId;
 use fondaco_client::read::{Answer, Failure};
-use fondaco_model::cluster::ReplicaKey;
+use fondaco_decisions::ReplicaKey;
 
 use crate::link::{Message, Request};
 use crate::reader::Question;

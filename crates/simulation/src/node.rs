@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fondaco_client::read::{Answer, Element};
-use fondaco_model::cluster::{
-    Agent, AgentAction, Announcement, FailedFetch, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey,
-    ServingSet,
+use fondaco_decisions::{
+    Agent, AgentAction, FailedFetch, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey, ServingSet,
 };
+use fondaco_model::cluster::Announcement;
 use fondaco_model::{PROTOCOL, PartitionSet};
 use fondaco_protocol::WireKey;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fondaco_decisions::operator::{self, MoveCosts, PlanRequest, StoreChange};
 use fondaco_model::cluster::PlanState;
-use fondaco_model::cluster::operator::{self, MoveCosts, PlanRequest, StoreChange};
 use fondaco_model::{NodeId, StoreDefinition, StoreName};
 
 use crate::controller::describe;

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fondaco_model::cluster::{Change, ClusterView, StoreRecord};
+use fondaco_decisions::Change;
+use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::{PartitionSet, RoutingTable, StoreName, VersionNumber};
 use fondaco_protocol::WireKey;
 

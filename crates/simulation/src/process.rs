@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_client::read::Read;
-use fondaco_model::cluster::{Agent, ClusterView, Controller, LocalReplicas, ReplicaKey, ServingSet};
+use fondaco_decisions::{Agent, Controller, LocalReplicas, ReplicaKey, ServingSet};
+use fondaco_model::cluster::ClusterView;
 use fondaco_model::{Identity, PartitionId, PartitionSet};
 
 use crate::data::Disk;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use fondaco_client::operation::{AskId, Operation};
 use fondaco_client::read::{Answer, Failure, Read};
 use fondaco_client::{Partial, ReadOptions};
-use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
+use fondaco_decisions::RecordPath;
+use fondaco_model::cluster::{RouterRecord, Topology};
 use fondaco_model::{PROTOCOL, StoreName, VersionNumber};
 use fondaco_protocol::WireKey;
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use fondaco_decisions::{Record, RecordPath};
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, PlanRecord, Record, RecordPath,
-    ReportRecord, Revised, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, PlanRecord, ReportRecord, Revised,
+    RouterRecord, StoreRecord,
 };
 
 /// The value of an entry.

@@ -1,8 +1,8 @@
 //! The parameters of a simulation: its size, its duration, and its faults.
 
 use fastrand::Rng;
+use fondaco_decisions::Patience;
 use fondaco_model::Placement;
-use fondaco_model::cluster::Patience;
 
 /// A cluster and its events. The same scenario always gives the same run.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Steps at fixed times, for runs that measure.
 
-use fondaco_model::cluster::operator::{self, MoveCosts, PlanRequest};
-use fondaco_model::cluster::{Change, ClusterView};
+use fondaco_decisions::Change;
+use fondaco_decisions::operator::{self, MoveCosts, PlanRequest};
+use fondaco_model::cluster::ClusterView;
 use fondaco_model::{Move, NodeId, PartitionId, StoreDefinition};
 
 use crate::process::Role;

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fondaco_model::cluster::{Change, ClusterView, RecordPath};
+use fondaco_decisions::{Change, RecordPath};
+use fondaco_model::cluster::ClusterView;
 
 use crate::record::{self, Read, Value};
 

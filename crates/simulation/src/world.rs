@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_model::cluster::{ClusterRecord, Moment, RecordPath};
+use fondaco_decisions::{Moment, RecordPath};
+use fondaco_model::cluster::ClusterRecord;
 use fondaco_model::{Identity, PartitionCount, PushState};
 
 use crate::data::Sources;

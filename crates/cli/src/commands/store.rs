@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::bail;
 use clap::{Arg, Args, Subcommand};
 use fondaco_api::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions};
-use fondaco_model::{StoreFanOut, StoreKind, StoreName, StoreOption, ValueType};
+use fondaco_decisions::StoreOption;
+use fondaco_model::{StoreFanOut, StoreKind, StoreName, ValueType};
 use fondaco_push::is_end;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_api::{DecisionList, DecisionResource, PlanResource};
-use fondaco_model::balance::{BalanceInput, Outcome, decide};
+use fondaco_decisions::balance::{BalanceInput, Outcome, decide};
 use serde::Serialize;
 
 use super::rebalance;

@@ -22,7 +22,8 @@ fn every_error_code_is_documented_with_its_status() {
 
 #[test]
 fn every_option_of_stores_is_documented_with_its_kinds() {
-    use fondaco_model::{StoreKind, StoreOption};
+    use fondaco_decisions::StoreOption;
+    use fondaco_model::StoreKind;
     let text = document("docs/operations.md");
     for option in StoreOption::ALL {
         let cell = |&kind: &StoreKind| {

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 
-use fondaco_model::{StoreKind, StoreOption};
+use fondaco_decisions::StoreOption;
+use fondaco_model::StoreKind;
 use serde_json::{Value, json};
 
 use super::node::{Dev, Node, fondaco, until};

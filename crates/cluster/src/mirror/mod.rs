@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use fondaco_catalog::{Settings, SharedAccess};
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath, WatchEvent};
+use fondaco_decisions::{Discontinuity, RecordPath};
 use fondaco_model::Identity;
-use fondaco_model::cluster::{ClusterView, Discontinuity, RecordPath};
+use fondaco_model::cluster::ClusterView;
 use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
 use reading::{Found, Problems, Reading};

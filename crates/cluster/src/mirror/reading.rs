@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use fondaco_api::SettingChanges;
 use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath};
+use fondaco_decisions::{Discontinuity, RecordPath, check_continues};
 use fondaco_model::StoreName;
-use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised, check_continues};
+use fondaco_model::cluster::{ClusterView, DroppedStore, Revised};
 use serde::de::DeserializeOwned;
 
 use super::sighting::Sighting;

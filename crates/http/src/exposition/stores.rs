@@ -3,9 +3,10 @@
 use std::fmt;
 
 use fondaco_catalog::StoreId;
+use fondaco_decisions::used_bytes;
 use fondaco_fetch::FetchProgress;
 use fondaco_model::PartitionSet;
-use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail, used_bytes};
+use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 

@@ -3,8 +3,8 @@
 //!
 //! The figures are printed, and bounded: no step may make all processes read data that they do not need.
 
+use fondaco_decisions::Patience;
 use fondaco_model::Placement;
-use fondaco_model::cluster::Patience;
 use fondaco_simulation::{CoordinationCounts, Outcome, Scenario, Step, simulate};
 
 const NODES: u64 = 1_000;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
-use fondaco_model::balance::MachineSettings;
+use fondaco_decisions::balance::MachineSettings;
 use fondaco_roles::{Hook, MachinesConfig};
 use serde::Deserialize;
 

@@ -1,0 +1,342 @@
+//! Pushes, swaps and rolls back versions.
+
+use fondaco_model::cluster::{ClusterView, PushRecord, Revised, StoreRecord, VersionDetail, VersionEvents};
+use fondaco_model::{PushEvent, PushState, StoreKind, StoreName, VersionNumber};
+
+use super::OperatorError;
+use crate::change::{Change, Write};
+use crate::readiness::{late_among, unready_partition};
+
+/// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
+pub const PUSHES_MAX: usize = 8;
+
+/// The origin of a version to be pushed, and the conditions of its push.
+#[derive(Debug, Clone, Default)]
+pub struct PushTerms {
+    /// The checksum of the manifest of the version that it is a difference to. The push fails if another one becomes
+    /// current.
+    pub base: Option<String>,
+    /// The version contains all events up to this time, in milliseconds since 1970. Only for hybrid stores.
+    pub as_of_unix_ms: Option<u64>,
+    /// The time that its build was told, which counts if no other is said, and not for batch stores.
+    pub cut_unix_ms: Option<u64>,
+    /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
+    /// same events count in all of them.
+    pub started_unix_ms: Option<u64>,
+    /// The version that must be the current one: another one with the same content may have other events on top.
+    pub if_current: Option<VersionNumber>,
+    /// The run that the push belongs to, as its caller names it.
+    pub run: Option<String>,
+    /// Whether to push a version with the content of the current one.
+    pub again: bool,
+}
+
+/// The answer to a request for a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// The push: a new one, or an earlier one that answers the request.
+    pub push: PushRecord,
+    /// Whether it is an earlier one.
+    pub is_repeated: bool,
+    /// The change to the records, if there is one.
+    pub change: Option<Change>,
+}
+
+/// Begins a push as [`push`] does, unless an earlier one answers the request: that of the same run, whatever became of it;
+/// or the one of the current version, if that has the same content.
+///
+/// # Errors
+/// As [`push`].
+pub fn push_once(
+    view: &ClusterView,
+    name: &StoreName,
+    detail: VersionDetail,
+    terms: PushTerms,
+    now_unix_ms: u64,
+) -> Result<Pushed, OperatorError> {
+    let before = batch(view, name)?;
+    let record = &before.record;
+    let repeated = |push: &PushRecord, change| Pushed {
+        push: push.clone(),
+        is_repeated: true,
+        change,
+    };
+    if let Some(push) = terms.run.as_ref().and_then(|run| record.push_of_run(run)) {
+        return Ok(repeated(push, None));
+    }
+    if let Some(version) = same_as_current(record, &detail, &terms) {
+        let push = PushRecord {
+            version,
+            source: detail.source,
+            base: None,
+            state: PushState::Swapped,
+            error: None,
+            bytes_total: detail.bytes,
+            records: detail.records,
+            started_unix_ms: now_unix_ms,
+            ended_unix_ms: Some(now_unix_ms),
+            run: terms.run,
+        };
+        // A later request of the run has the same answer, though another version may be current then.
+        let mut after = record.clone();
+        after.remember_run(push.clone());
+        let change = (after != *record).then(|| Change::of([Write::over(before, after)]));
+        return Ok(repeated(&push, change));
+    }
+    let change = push(view, name, detail, terms, now_unix_ms)?;
+    let begun = change.store().and_then(|record| record.push.clone());
+    Ok(Pushed {
+        push: begun.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?,
+        is_repeated: false,
+        change: Some(change),
+    })
+}
+
+/// The current version, if another one of this detail would answer the same. On top of a version of a hybrid store it
+/// matters which events count.
+fn same_as_current(record: &StoreRecord, detail: &VersionDetail, terms: &PushTerms) -> Option<VersionNumber> {
+    let version = record.versions.current()?;
+    let current = record.details.get(&version)?;
+    let as_of_unix_ms = terms.as_of_unix_ms.or(terms.cut_unix_ms);
+    let same_events = match &record.definition.stream {
+        None => terms.as_of_unix_ms.is_none(),
+        Some(_) => as_of_unix_ms.is_some() && current.events.and_then(|events| events.as_of_unix_ms) == as_of_unix_ms,
+    };
+    let is_same = current.manifest_checksum == detail.manifest_checksum && same_events;
+    (is_same && !terms.again && record.pushing().is_none()).then_some(version)
+}
+
+/// Checks that a version which was built from a difference was built from the current version of the store; it may also
+/// be the current one itself.
+///
+/// # Errors
+/// No such store, or another current version.
+pub fn check_base(view: &ClusterView, name: &StoreName, base: &str, own: &str) -> Result<(), OperatorError> {
+    let record = &super::store(view, name)?.record;
+    let current = record
+        .versions
+        .current()
+        .and_then(|current| record.details.get(&current));
+    match current.map(|current| &*current.manifest_checksum) {
+        Some(current) if current != base && current != own => Err(OperatorError::BaseChanged {
+            store: name.clone(),
+            base: base.to_owned(),
+            current: current.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Begins a push of the version with this detail. On top of a version of a hybrid store count the events since the
+/// start of the push less the store's rewind, or on top of a difference those that count on top of its base; and if the
+/// version is known to contain all events up to a time, those after it.
+///
+/// # Errors
+/// No such store, a versioned one, another current version than the one it is built from or meant for, such a time for a batch store
+/// or in the future, another push of it, too many pushes, a version beyond the store's space quota.
+pub fn push(
+    view: &ClusterView,
+    name: &StoreName,
+    mut detail: VersionDetail,
+    terms: PushTerms,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
+    let before = batch(view, name)?;
+    let record = &before.record;
+    let current = record.versions.current();
+    if let Some(version) = terms.if_current.filter(|_| terms.if_current != current) {
+        let store = name.clone();
+        return Err(OperatorError::CurrentChanged { store, version });
+    }
+    if let Some(base) = &terms.base {
+        check_base(view, name, base, &detail.manifest_checksum)?;
+    }
+    detail.events = events_on_top(record, &terms, now_unix_ms)?;
+    check_room(view, record)?;
+    check_space_quota(record, detail.bytes)?;
+    let mut record = record.clone();
+    let version = record.versions.allocate();
+    if let Some(before) = record.push.take() {
+        record.remember_run(before);
+    }
+    record.push = Some(PushRecord {
+        version,
+        source: detail.source.clone(),
+        base: terms.base.and(current),
+        state: PushState::Fetching,
+        error: None,
+        bytes_total: detail.bytes,
+        records: detail.records,
+        started_unix_ms: now_unix_ms,
+        ended_unix_ms: None,
+        run: terms.run,
+    });
+    record.details.insert(version, detail);
+    Ok(Change::of([Write::over(before, record)]))
+}
+
+/// The events that count on top of a new version of a hybrid store; `None` for a batch store.
+///
+/// # Errors
+/// A version of a batch store goes up to a time, or that of a hybrid store up to a time in the future.
+fn events_on_top(
+    record: &StoreRecord,
+    terms: &PushTerms,
+    now_unix_ms: u64,
+) -> Result<Option<VersionEvents>, OperatorError> {
+    let store = || record.definition.name.clone();
+    let Some(stream) = &record.definition.stream else {
+        return match terms.as_of_unix_ms {
+            Some(_) => Err(OperatorError::NotHybrid { store: store() }),
+            None => Ok(None),
+        };
+    };
+    let current = record.versions.current();
+    let current = current.and_then(|current| record.details.get(&current)?.events);
+    // A difference contains no more events than what it changes.
+    let of_base = current.filter(|_| terms.base.is_some());
+    let as_of_unix_ms = terms.as_of_unix_ms.or(terms.cut_unix_ms);
+    let as_of_unix_ms = as_of_unix_ms.or_else(|| of_base?.as_of_unix_ms);
+    if let Some(as_of_unix_ms) = as_of_unix_ms.filter(|&as_of_unix_ms| as_of_unix_ms > now_unix_ms) {
+        let store = store();
+        return Err(OperatorError::AsOfLater { store, as_of_unix_ms });
+    }
+    let started_unix_ms = terms.started_unix_ms.unwrap_or(now_unix_ms).min(now_unix_ms);
+    // Events may be logged before they happen, by clocks that are not equal.
+    let from_unix_ms = as_of_unix_ms.map_or(started_unix_ms, |as_of_unix_ms| as_of_unix_ms.min(started_unix_ms));
+    let from_unix_ms = from_unix_ms.saturating_sub(stream.rewind_ms);
+    // If it is not known which events a difference contains, all that are on top of its base are on top of it.
+    let of_base = of_base.filter(|_| as_of_unix_ms.is_none());
+    Ok(Some(VersionEvents {
+        from_unix_ms: of_base.map_or(from_unix_ms, |base| base.from_unix_ms.min(from_unix_ms)),
+        as_of_unix_ms,
+    }))
+}
+
+/// Checks that a store is not being pushed to, and that not too many others are.
+fn check_room(view: &ClusterView, record: &StoreRecord) -> Result<(), OperatorError> {
+    if let Some(version) = record.pushing() {
+        let store = record.definition.name.clone();
+        return Err(OperatorError::PushInProgress { store, version });
+    }
+    let pushing = view.stores.values().filter(|store| store.record.pushing().is_some());
+    match pushing.count() < PUSHES_MAX {
+        true => Ok(()),
+        false => Err(OperatorError::TooManyPushes { max: PUSHES_MAX }),
+    }
+}
+
+/// Checks that a version of this size fits into the space quota of a store. The versions that would be kept for rollback once it is
+/// current count, and those that it would replace do not.
+///
+/// # Errors
+/// [`OperatorError::OverSpaceQuota`].
+pub fn check_space_quota(store: &StoreRecord, bytes: u64) -> Result<(), OperatorError> {
+    let Some(quota_bytes) = store.definition.space_quota_bytes else {
+        return Ok(());
+    };
+    let kept = store.versions.kept().take(store.definition.backups as usize);
+    let kept_bytes: u64 = kept
+        .filter_map(|version| store.details.get(&version))
+        .map(|detail| detail.bytes)
+        .sum();
+    if bytes.saturating_add(kept_bytes) <= quota_bytes {
+        return Ok(());
+    }
+    Err(OperatorError::OverSpaceQuota {
+        store: store.definition.name.clone(),
+        bytes,
+        kept_bytes,
+        quota_bytes,
+    })
+}
+
+/// Cancels the push under way of a store; if a version is given, only that of this version.
+///
+/// # Errors
+/// No such store, a versioned one, it was never pushed to, or the push has ended.
+pub fn cancel_push(
+    view: &ClusterView,
+    name: &StoreName,
+    version: Option<VersionNumber>,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
+    let before = batch(view, name)?;
+    let mut record = before.record.clone();
+    match &mut record.push {
+        None => return Err(OperatorError::PushNotFound { store: name.clone() }),
+        Some(push) if push.state.is_end() || version.is_some_and(|version| version != push.version) => {
+            return Err(OperatorError::PushEnded { store: name.clone() });
+        }
+        Some(push) => push.advance(PushEvent::Cancelled, now_unix_ms),
+    }
+    record.forget_details();
+    Ok(Change::of([Write::over(before, record)]))
+}
+
+/// Makes a kept version current; `None` if it is current already. The view must have the reports of nodes.
+///
+/// # Errors
+/// No such store or version, a versioned store, or a version with a partition that is ready on no node.
+pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Result<Option<Change>, OperatorError> {
+    let before = batch(view, name)?;
+    let record = &before.record;
+    if !record.versions.contains(version) {
+        return Err(OperatorError::VersionNotFound {
+            store: name.clone(),
+            version,
+            kept: kept(record),
+        });
+    }
+    if record.versions.current() == Some(version) {
+        return Ok(None);
+    }
+    if let Some(partition) = unready_partition(view, name, version) {
+        return Err(OperatorError::VersionNotReady {
+            store: name.clone(),
+            version,
+            partition,
+        });
+    }
+    let late = late_among(view, record, version, view.replicas(record));
+    let mut record = record.clone();
+    record.versions.make_current(version);
+    record.late = late;
+    Ok(Some(Change::of([Write::over(before, record)]).while_same_routing(view)))
+}
+
+/// Goes back to the given version, or to the one before the current one. The view must have the reports of nodes.
+///
+/// # Errors
+/// As [`swap`], and [`OperatorError::NoRollback`] if there is no earlier version.
+pub fn roll_back(
+    view: &ClusterView,
+    name: &StoreName,
+    to: Option<VersionNumber>,
+) -> Result<Option<Change>, OperatorError> {
+    let record = &batch(view, name)?.record;
+    match to.or(record.versions.rollback_target()) {
+        Some(version) => swap(view, name, version),
+        None => Err(OperatorError::NoRollback {
+            store: name.clone(),
+            kept: kept(record),
+        }),
+    }
+}
+
+/// A store that is pushed to.
+fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
+    let store = super::store(view, name)?;
+    match store.record.definition.kind {
+        StoreKind::Batch | StoreKind::Hybrid => Ok(store),
+        StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }),
+    }
+}
+
+fn kept(record: &StoreRecord) -> String {
+    let kept: Vec<_> = record.versions.kept().map(|version| version.to_string()).collect();
+    match kept.is_empty() {
+        true => "none".to_owned(),
+        false => kept.join(", "),
+    }
+}
