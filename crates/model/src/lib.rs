@@ -39,9 +39,7 @@ pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
-pub use placement::{
-    MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, Shares, place, rearrange, replan,
-};
+pub use placement::{Member, Move, Placement, PlacementError, Plan, Shares, place, rearrange, replan};
 pub use protocol::PROTOCOL;
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};

@@ -29,19 +29,13 @@ mod varint;
 mod write;
 
 pub use catching_up::{Compared, Other, has_all, has_enough};
-pub use clock::{
-    AHEAD_MS_MAX, COUNTER_ENTRIES_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX,
-    ENTRIES_READ_MAX, VectorClock,
-};
+pub use clock::{AHEAD_MS_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX, VectorClock};
 pub use collection::{Horizon, Remembered};
-pub use counter::{Count, SEEN_MAX, Seen};
+pub use counter::{Count, Seen};
 pub use error::RecordError;
 pub use handoff::{KEEPERS_MAX, hint_keepers};
 pub use quorums::Quorums;
-pub use record::{
-    RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, SUMS_MAX,
-    Sibling,
-};
+pub use record::{RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_MAX, SUMS_MAX, Sibling};
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};
 pub use settings::{
