@@ -22,8 +22,8 @@ impl WatchedClock {
     /// The most that counts between two looks: twice the observer's tick.
     pub(super) const GAP_MS_MAX: u64 = 2_000;
 
-    /// Looks at the clock; returns the time watched so far, in milliseconds.
-    pub(super) fn look(&mut self, monotonic_ms: u64) -> u64 {
+    /// Takes the present time; returns the time watched so far, in milliseconds.
+    pub(super) fn advance(&mut self, monotonic_ms: u64) -> u64 {
         let gap_ms = monotonic_ms.saturating_sub(self.last_ms.unwrap_or(monotonic_ms));
         self.last_ms = Some(monotonic_ms);
         self.watched_ms += gap_ms.min(Self::GAP_MS_MAX);
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn unobserved_time_does_not_count() {
         let mut clock = WatchedClock::default();
-        assert_eq!(clock.look(5_000), 0);
-        assert_eq!(clock.look(6_000), 1_000);
-        assert_eq!(clock.look(906_000), 3_000, "it was stopped");
-        assert_eq!(clock.look(1_000), 3_000, "it jumped back");
-        assert_eq!(clock.look(1_500), 3_500);
+        assert_eq!(clock.advance(5_000), 0);
+        assert_eq!(clock.advance(6_000), 1_000);
+        assert_eq!(clock.advance(906_000), 3_000, "it was stopped");
+        assert_eq!(clock.advance(1_000), 3_000, "it jumped back");
+        assert_eq!(clock.advance(1_500), 3_500);
     }
 }

@@ -148,7 +148,7 @@ impl Agent {
     /// every second. The first call must come after all versions on the disk were opened, so that the first report is
     /// complete.
     pub fn decide(&mut self, view: &ClusterView, local: &LocalReplicas, monotonic_ms: u64) -> Vec<AgentAction> {
-        let at_ms = self.clock.look(monotonic_ms);
+        let at_ms = self.clock.advance(monotonic_ms);
         let Some(wants) = wants(view, self.node, &mut self.layouts) else {
             return Vec::new();
         };
@@ -175,7 +175,7 @@ impl Agent {
 
     /// To be called when a fetch has failed: it is retried after a while.
     pub fn fetch_failed(&mut self, key: &ReplicaKey, failed: FailedFetch, monotonic_ms: u64) {
-        let at_ms = self.clock.look(monotonic_ms);
+        let at_ms = self.clock.advance(monotonic_ms);
         self.failures.entry(key.clone()).or_default().add(failed, at_ms);
     }
 

@@ -126,7 +126,7 @@ impl Agent {
         let count = view.partitions().unwrap_or(built_for);
         let of_version = |partition: PartitionId| built_for.covering(partition, count);
         let is_open = |partition: &PartitionId| open.contains(of_version(*partition));
-        let lacking: PartitionSet = want.told.iter().filter(|partition| !is_open(partition)).collect();
+        let lacking: PartitionSet = want.reported.iter().filter(|partition| !is_open(partition)).collect();
         let gave_up = lacking.iter().map(of_version).any(gave_up);
         ReplicaReport {
             state,

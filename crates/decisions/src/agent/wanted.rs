@@ -21,7 +21,7 @@ pub(super) struct Want<'a> {
     /// The partitions that the report names if they are not there, by the numbers of the routing table: those that
     /// moves under way give to the node, or leave with it; of a store that is everywhere, all, since it may have to be made
     /// smaller before all are there.
-    pub(super) told: PartitionSet,
+    pub(super) reported: PartitionSet,
 }
 
 /// The order of fetches.
@@ -69,7 +69,7 @@ pub(super) fn wants<'a>(
                 urgency,
                 partitions: partitions.among(table.partitions(), detail.partitions),
                 owned: owned.among(table.partitions(), detail.partitions),
-                told: match store.definition.everywhere {
+                reported: match store.definition.everywhere {
                     true => partitions.clone(),
                     false => planned.clone(),
                 },

@@ -55,7 +55,7 @@ pub struct Controller {
 }
 
 /// The input of a decision about stores.
-struct Look<'a> {
+struct Input<'a> {
     view: &'a ClusterView,
     table: &'a Revised<RoutingTable>,
     now: Moment,
@@ -65,7 +65,7 @@ struct Look<'a> {
     carried: Vec<&'a StoreRecord>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Input<'a> {
     /// The reports of nodes about a store.
     fn reports(&self, layouts: &mut Layouts, store: &'a StoreRecord) -> Reports<'a> {
         let layout = layouts.of(&self.table.record, self.view.copies(store));
@@ -89,7 +89,7 @@ impl Controller {
     /// at once after it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
     pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
         let mut problems = Vec::new();
-        let at_ms = self.clock.look(now.monotonic_ms);
+        let at_ms = self.clock.advance(now.monotonic_ms);
         let Some(cluster) = view.cluster.as_ref().filter(|_| !view.remembered) else {
             self.problems = problems;
             return Vec::new();
@@ -103,7 +103,7 @@ impl Controller {
             },
             Some(table) => {
                 let stores = view.stores.values().map(|store| &store.record);
-                let look = Look {
+                let input = Input {
                     view,
                     table,
                     now,
@@ -111,11 +111,11 @@ impl Controller {
                     carried: stores.chain(view.restorable(now.unix_ms)).collect(),
                 };
                 self.pushes.forget_others(view);
-                changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
+                changes.extend(view.stores.values().filter_map(|store| self.store(&input, store)));
                 // The switch of a move depends on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
                     let is_away = |node, for_ms| has_been_away(&self.absent_since_ms, view, node, at_ms, for_ms);
-                    changes.extend(plan::next_steps(&mut self.layouts, &look, self.patience, is_away));
+                    changes.extend(plan::next_steps(&mut self.layouts, &input, self.patience, is_away));
                 }
             }
         }
@@ -150,12 +150,12 @@ impl Controller {
     }
 
     /// The next change of a store.
-    fn store<'a>(&mut self, look: &Look<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
-        let record = match self.push_step(look, &store.record) {
-            Some(step) => step.apply(&store.record, look.now.unix_ms),
+    fn store<'a>(&mut self, input: &Input<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
+        let record = match self.push_step(input, &store.record) {
+            Some(step) => step.apply(&store.record, input.now.unix_ms),
             None => {
-                let late = self.late(look, &store.record);
-                let over_quota = is_over_quota(look.view, &store.record);
+                let late = self.late(input, &store.record);
+                let over_quota = is_over_quota(input.view, &store.record);
                 if late == store.record.late && over_quota == store.record.over_quota {
                     return None;
                 }
@@ -166,27 +166,27 @@ impl Controller {
                 }
             }
         };
-        Some(Change::of([Write::over(store, record)]).while_same_routing(look.view))
+        Some(Change::of([Write::over(store, record)]).while_same_routing(input.view))
     }
 
-    fn push_step<'a>(&mut self, look: &Look<'a>, store: &'a StoreRecord) -> Option<Step> {
+    fn push_step<'a>(&mut self, input: &Input<'a>, store: &'a StoreRecord) -> Option<Step> {
         let push = store.push.as_ref().filter(|push| !push.state.is_end())?;
         if let Some(lost) = push::lost_base(store, push) {
             return Some(lost);
         }
-        let reports = look.reports(&mut self.layouts, store);
-        self.pushes.observe(look, store, push.version, &reports);
+        let reports = input.reports(&mut self.layouts, store);
+        self.pushes.observe(input, store, push.version, &reports);
         let mut missing = Vec::new();
         for &node in reports.layout.owned.keys() {
             if reports.is_ready(node, push.version) {
                 continue;
             }
-            let given_up = match self.is_absent(look.view, node, look.at_ms) {
+            let given_up = match self.is_absent(input.view, node, input.at_ms) {
                 true => Some("it is absent".to_owned()),
                 false => {
                     let replica = reports.replica(node, push.version);
                     let stall_after_ms = self.patience.stall_after_ms;
-                    self.pushes.given_up(look, store, node, replica, stall_after_ms)
+                    self.pushes.given_up(input, store, node, replica, stall_after_ms)
                 }
             };
             missing.push((node, given_up));
@@ -199,13 +199,13 @@ impl Controller {
     /// Without a report, nothing is known about a node: its state stays. A node does not become late if that would
     /// leave a partition without a node to ask; or, where a store has just become everywhere, before half of its nodes have
     /// all of it, since the first one would get all requests: as long as it has the partitions of its own.
-    fn late<'a>(&mut self, look: &Look<'a>, store: &'a StoreRecord) -> BTreeSet<NodeId> {
+    fn late<'a>(&mut self, input: &Input<'a>, store: &'a StoreRecord) -> BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {
             return late;
         };
-        let lists = self.layouts.of(&look.table.record, Copies::of(u32::MAX as usize));
-        let reports = look.reports(&mut self.layouts, store);
+        let lists = self.layouts.of(&input.table.record, Copies::of(u32::MAX as usize));
+        let reports = input.reports(&mut self.layouts, store);
         let layout = &reports.layout;
         let replica = |node| reports.replica(node, current);
         let state = |node| replica(node).map(|replica| replica.state.is_ready());

@@ -4,13 +4,13 @@ use fondaco_model::cluster::{NodeMark, PlanRecord, ReplicaReport, StoreRecord, S
 use fondaco_model::versioned::{Compared, Other, has_enough};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet, RoutingTable, StoreKind, first_replicas};
 
-use super::Look;
+use super::Input;
 use crate::layout::Layouts;
 use crate::readiness::Reports;
 
 /// The evidence about the moves under way.
 pub(super) struct Moves<'a> {
-    look: &'a Look<'a>,
+    input: &'a Input<'a>,
     table: &'a RoutingTable,
     /// The reports about each store whose data moves carry.
     carried: Vec<Reports<'a>>,
@@ -31,16 +31,16 @@ pub(super) struct Lacking<'a> {
 impl<'a> Moves<'a> {
     pub(super) fn new(
         layouts: &mut Layouts,
-        look: &'a Look<'a>,
+        input: &'a Input<'a>,
         is_gone: &'a dyn Fn(NodeId) -> bool,
         is_lost: &'a dyn Fn(NodeId) -> bool,
     ) -> Self {
-        let table = &look.table.record;
-        let stores = look.carried.iter().filter(|_| table.is_moving());
+        let table = &input.table.record;
+        let stores = input.carried.iter().filter(|_| table.is_moving());
         Self {
-            look,
+            input,
             table,
-            carried: stores.map(|store| look.reports(layouts, store)).collect(),
+            carried: stores.map(|store| input.reports(layouts, store)).collect(),
             is_gone,
             is_lost,
         }
@@ -64,7 +64,7 @@ impl<'a> Moves<'a> {
         partition: PartitionId,
         next: &'l [NodeId],
     ) -> (&'a [NodeId], &'l [NodeId]) {
-        let copies = self.look.view.copies(store);
+        let copies = self.input.view.copies(store);
         let owners = self.table.owners(partition);
         (
             first_replicas(owners, copies.owners),
@@ -110,7 +110,7 @@ impl<'a> Moves<'a> {
 
     fn failure_of_store(&self, reports: &Reports<'_>, partition: PartitionId, next: &[NodeId]) -> Option<String> {
         let store = reports.store;
-        let copies = self.look.view.copies(store);
+        let copies = self.input.view.copies(store);
         // Of a store with fewer replicas, a new order of the owners moves a replica, too.
         let (owners, firsts) = self.lists(store, partition, next);
         if copies.owners != copies.joint
@@ -144,7 +144,7 @@ impl<'a> Moves<'a> {
     fn too_few(&self, store: &StoreRecord, owners: &[NodeId], receiver: NodeId) -> Option<String> {
         let settings = store.definition.versioned?;
         let is_leaving = |node| {
-            let record = self.look.view.nodes.get(&node);
+            let record = self.input.view.nodes.get(&node);
             record.is_some_and(|node| node.record.mark == Some(NodeMark::Leaving))
         };
         let is_gone = self.is_gone;

@@ -8,7 +8,7 @@ use fondaco_model::cluster::{PlanCount, PlanRecord, PlanState, Revised};
 use fondaco_model::{NodeId, PartitionId, PartitionSet, RoutingTable, Stage, Steps};
 
 use super::moves::{Moves, absent};
-use super::{Look, Patience};
+use super::{Input, Patience};
 use crate::change::{Change, RecordPath, Write};
 use crate::layout::Layouts;
 use crate::operator::cancel_plan;
@@ -17,28 +17,28 @@ use crate::operator::cancel_plan;
 /// milliseconds.
 pub(super) fn next_steps(
     layouts: &mut Layouts,
-    look: &Look<'_>,
+    input: &Input<'_>,
     patience: Patience,
     is_away: impl Fn(NodeId, u64) -> bool,
 ) -> Option<Change> {
-    let table = &look.table.record;
-    let plan = look.view.plan_under_way();
-    if let Some(back) = plan.and_then(|plan| returned(look, &plan.record)) {
+    let table = &input.table.record;
+    let plan = input.view.plan_under_way();
+    if let Some(back) = plan.and_then(|plan| returned(input, &plan.record)) {
         return Some(back);
     }
     // A node that was absent when the plan was made is not waited for; another one may be restarting.
-    let age_ms = plan.map_or(0, |plan| look.now.unix_ms.saturating_sub(plan.record.made_unix_ms));
+    let age_ms = plan.map_or(0, |plan| input.now.unix_ms.saturating_sub(plan.record.made_unix_ms));
     let since_plan_ms = age_ms
         .saturating_sub(patience.absent_after_ms)
         .max(patience.absent_after_ms);
     let is_lost = |node| is_away(node, since_plan_ms.min(patience.stall_after_ms));
     let is_gone = |node| is_away(node, patience.stall_after_ms);
-    let moves = Moves::new(layouts, look, &is_gone, &is_lost);
+    let moves = Moves::new(layouts, input, &is_gone, &is_lost);
     let mut after = plan.map(|plan| plan.record.clone());
     let mut steps = Steps::default();
     for (&partition, stage) in table.moves() {
         match stage {
-            Stage::Switched { at, former } if is_known(look, *at, former) => steps.finish.insert(partition),
+            Stage::Switched { at, former } if is_known(input, *at, former) => steps.finish.insert(partition),
             Stage::Switched { .. } => {}
             Stage::Begun { next, .. } => {
                 let planned = after.as_mut().filter(|plan| plan.is_of(partition, next, table));
@@ -50,10 +50,10 @@ pub(super) fn next_steps(
         together(table, after.as_mut(), &mut steps);
     }
     if let Some(plan) = &mut after {
-        begin(look, plan, &mut steps, &is_gone);
-        end(look, plan, &steps);
+        begin(input, plan, &mut steps, &is_gone);
+        end(input, plan, &steps);
     }
-    change(look, plan, after, &steps)
+    change(input, plan, after, &steps)
 }
 
 /// The next step of a move that has begun: it is given up if no plan wants it, or if it has failed; it switches once it has
@@ -103,12 +103,12 @@ fn give_up(plan: &mut PlanRecord, reason: Option<String>) {
 }
 
 /// Begins a change of the number of replicas of a store, when no other partition moves.
-fn begin_count(look: &Look<'_>, plan: &mut PlanRecord, count: &PlanCount, steps: &mut Steps) {
-    let table = &look.table.record;
+fn begin_count(input: &Input<'_>, plan: &mut PlanRecord, count: &PlanCount, steps: &mut Steps) {
+    let table = &input.table.record;
     if plan.remaining(table).next().is_none() {
         return;
     }
-    let store = look.view.stores.get(&count.store);
+    let store = input.view.stores.get(&count.store);
     if store.is_none_or(|store| store.record.id != count.id) {
         steps.cancel = table.begun().map(|(partition, ..)| partition).collect();
         steps.switch = PartitionSet::EMPTY;
@@ -119,9 +119,9 @@ fn begin_count(look: &Look<'_>, plan: &mut PlanRecord, count: &PlanCount, steps:
 }
 
 /// The end of a plan that replaces a node, which has come back before anything has moved: it stays.
-fn returned(look: &Look<'_>, plan: &PlanRecord) -> Option<Change> {
-    let table = &look.table.record;
-    let is_back = plan.replaced.iter().any(|&node| look.view.is_live(node));
+fn returned(input: &Input<'_>, plan: &PlanRecord) -> Option<Change> {
+    let table = &input.table.record;
+    let is_back = plan.replaced.iter().any(|&node| input.view.is_live(node));
     let has_moved = plan
         .before
         .iter()
@@ -129,35 +129,35 @@ fn returned(look: &Look<'_>, plan: &PlanRecord) -> Option<Change> {
     if !is_back || has_moved {
         return None;
     }
-    cancel_plan(look.view, Some(plan.number), look.now.unix_ms).ok()
+    cancel_plan(input.view, Some(plan.number), input.now.unix_ms).ok()
 }
 
 /// Whether all live former owners have proved that they use the table of the switch. After that, a reader with an
 /// earlier table cannot reach a quorum that misses writes to the new owners only.
-fn is_known(look: &Look<'_>, switched_at: u64, former: &[NodeId]) -> bool {
+fn is_known(input: &Input<'_>, switched_at: u64, former: &[NodeId]) -> bool {
     let knows = |node| {
-        let report = look.view.reports.get(&node);
+        let report = input.view.reports.get(&node);
         report.is_some_and(|report| report.epoch >= switched_at)
     };
-    former.iter().all(|&node| !look.view.is_live(node) || knows(node))
+    former.iter().all(|&node| !input.view.is_live(node) || knows(node))
 }
 
 /// Begins what a running plan may begin now.
-fn begin(look: &Look<'_>, plan: &mut PlanRecord, steps: &mut Steps, is_gone: &dyn Fn(NodeId) -> bool) {
+fn begin(input: &Input<'_>, plan: &mut PlanRecord, steps: &mut Steps, is_gone: &dyn Fn(NodeId) -> bool) {
     match plan.count.clone() {
         _ if plan.state != PlanState::Running => {}
-        Some(count) => begin_count(look, plan, &count, steps),
-        None if look.table.record.is_counting() => {}
-        None => begin_moves(&look.table.record, plan, steps, is_gone),
+        Some(count) => begin_count(input, plan, &count, steps),
+        None if input.table.record.is_counting() => {}
+        None => begin_moves(&input.table.record, plan, steps, is_gone),
     }
 }
 
 /// Ends a plan whose moves are all done, or given up.
-fn end(look: &Look<'_>, plan: &mut PlanRecord, steps: &Steps) {
-    let table = &look.table.record;
+fn end(input: &Input<'_>, plan: &mut PlanRecord, steps: &Steps) {
+    let table = &input.table.record;
     if plan.remaining(table).next().is_none() && *steps == Steps::default() && !table.is_moving() {
         plan.state = PlanState::Done;
-        plan.ended_unix_ms = Some(look.now.unix_ms);
+        plan.ended_unix_ms = Some(input.now.unix_ms);
     }
 }
 
@@ -200,9 +200,9 @@ fn partners(owners: &[NodeId], next: &[NodeId]) -> BTreeSet<NodeId> {
 }
 
 /// The record of a store whose number of replicas changes with these steps, with the new one.
-fn counted(look: &Look<'_>, plan: &PlanRecord, steps: &Steps) -> Option<Write> {
+fn counted(input: &Input<'_>, plan: &PlanRecord, steps: &Steps) -> Option<Write> {
     let count = plan.count.as_ref().filter(|_| !steps.switch.is_empty())?;
-    let store = look.view.stores.get(&count.store);
+    let store = input.view.stores.get(&count.store);
     let store = store.filter(|store| store.record.id == count.id)?;
     let mut record = store.record.clone();
     let definition = &mut record.definition;
@@ -214,14 +214,14 @@ fn counted(look: &Look<'_>, plan: &PlanRecord, steps: &Steps) -> Option<Write> {
 /// The entries after these steps. A switch depends on all stores, so that a swap a moment ago does not keep a version
 /// that the next owners do not hold; and steps depend on the plan, which an operator may have cancelled.
 fn change(
-    look: &Look<'_>,
+    input: &Input<'_>,
     plan: Option<&Revised<PlanRecord>>,
     after: Option<PlanRecord>,
     steps: &Steps,
 ) -> Option<Change> {
-    let table = look.table.record.after(steps).ok()?;
-    let routing = (table != look.table.record).then(|| Write::over(look.table, table));
-    let counted = plan.and_then(|plan| counted(look, &plan.record, steps));
+    let table = input.table.record.after(steps).ok()?;
+    let routing = (table != input.table.record).then(|| Write::over(input.table, table));
+    let counted = plan.and_then(|plan| counted(input, &plan.record, steps));
     let named = counted.as_ref().map(|write| write.path.clone());
     let mut change = Change::of(routing);
     if let (Some(before), Some(after)) = (plan, after) {
@@ -235,7 +235,7 @@ fn change(
         return None;
     }
     if !steps.switch.is_empty() {
-        let stores = look.view.stores.iter();
+        let stores = input.view.stores.iter();
         let stores = stores.map(|(name, store)| (RecordPath::Store(name.clone()), store.revision));
         change
             .unchanged

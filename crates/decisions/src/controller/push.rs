@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use fondaco_model::cluster::{ClusterView, PushRecord, ReplicaReport, ReplicaState, StoreRecord};
 use fondaco_model::{NodeId, PushEvent, StoreName, VersionNumber};
 
-use super::Look;
+use super::Input;
 use crate::agent::FETCH_ATTEMPTS_MAX;
 use crate::layout::Layout;
 use crate::readiness::Reports;
@@ -65,7 +65,7 @@ impl Pushes {
     /// Records the progress of a push's nodes.
     pub(super) fn observe(
         &mut self,
-        look: &Look<'_>,
+        input: &Input<'_>,
         store: &StoreRecord,
         version: VersionNumber,
         reports: &Reports<'_>,
@@ -83,14 +83,14 @@ impl Pushes {
                 bytes_done_max: 0,
                 bytes_done_last: 0,
                 begun_again: 0,
-                at_ms: look.at_ms,
+                at_ms: input.at_ms,
             });
             let replica = reports.replica(node, version);
             let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
             let is_more = bytes_done > seen.bytes_done_last;
             let reads_stream = replica.is_some_and(|replica| replica.reads_stream);
             if reads_stream || bytes_done > seen.bytes_done_max || is_more && seen.begun_again <= FETCH_ATTEMPTS_MAX {
-                seen.at_ms = look.at_ms;
+                seen.at_ms = input.at_ms;
             }
             seen.begun_again += u32::from(bytes_done < seen.bytes_done_last);
             seen.bytes_done_last = bytes_done;
@@ -101,7 +101,7 @@ impl Pushes {
     /// Why a live node is no longer waited for; `None` while it makes progress.
     pub(super) fn given_up(
         &self,
-        look: &Look<'_>,
+        input: &Input<'_>,
         store: &StoreRecord,
         node: NodeId,
         replica: Option<&ReplicaReport>,
@@ -111,7 +111,7 @@ impl Pushes {
             return Some(replica.error.clone().unwrap_or_else(|| "it gives no reason".to_owned()));
         }
         let seen = self.0.get(&store.definition.name)?.nodes.get(&node)?;
-        let still_ms = look.at_ms - seen.at_ms;
+        let still_ms = input.at_ms - seen.at_ms;
         (still_ms >= stall_after_ms).then(|| {
             let last = replica.and_then(|replica| replica.error.as_deref());
             let last = last.map(|error| format!(", and failed last with: {error}"));

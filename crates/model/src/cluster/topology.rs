@@ -257,14 +257,14 @@ impl Topology {
 
     /// Merges two topologies: the routing table, each node and each store are taken from the side with their later
     /// write. The set of stores, and of live nodes and routers, and the protocol in force, are taken from the side with
-    /// the latest write of all, or else from `told`. A topology of another cluster is ignored.
-    pub fn joined(&self, told: &Self) -> Self {
-        if told.cluster != self.cluster {
+    /// the latest write of all, or else from `received`. A topology of another cluster is ignored.
+    pub fn joined(&self, received: &Self) -> Self {
+        if received.cluster != self.cluster {
             return self.clone();
         }
-        let (former, mut joined) = match told.revision >= self.revision {
-            true => (self, told.clone()),
-            false => (told, self.clone()),
+        let (former, mut joined) = match received.revision >= self.revision {
+            true => (self, received.clone()),
+            false => (received, self.clone()),
         };
         if former.epoch > joined.epoch {
             joined.epoch = former.epoch;
@@ -458,22 +458,22 @@ mod tests {
             let history = History::of(&writes);
             let mut known = history.0[0].clone();
             for moments in moments {
-                let told = seen(&history, moments.map(usize::from));
-                let joined = known.joined(&told);
-                prop_assert_eq!(joined.revision, known.revision.max(told.revision));
-                prop_assert_eq!(joined.epoch, known.epoch.max(told.epoch));
-                let newer = if told.epoch > known.epoch { &told } else { &known };
+                let received = seen(&history, moments.map(usize::from));
+                let joined = known.joined(&received);
+                prop_assert_eq!(joined.revision, known.revision.max(received.revision));
+                prop_assert_eq!(joined.epoch, known.epoch.max(received.epoch));
+                let newer = if received.epoch > known.epoch { &received } else { &known };
                 prop_assert_eq!((&joined.owners, &joined.joint), (&newer.owners, &newer.joint));
                 let counts = newer.counts.get(&1);
                 let is_counted = |store: &TopologyStore| counts.is_none_or(|counts| store.replicas == counts.now.replicas);
                 prop_assert!(joined.stores.values().all(is_counted), "as the later routing table says");
-                for (id, node) in known.nodes.iter().chain(&told.nodes) {
+                for (id, node) in known.nodes.iter().chain(&received.nodes) {
                     prop_assert!(joined.nodes[id].revision >= node.revision);
                 }
-                for (name, store) in known.stores.iter().chain(&told.stores) {
+                for (name, store) in known.stores.iter().chain(&received.stores) {
                     prop_assert!(joined.stores.get(name).is_none_or(|joined| joined.revision >= store.revision));
                 }
-                prop_assert_eq!(&joined.joined(&told), &joined, "merging it again changes nothing");
+                prop_assert_eq!(&joined.joined(&received), &joined, "merging it again changes nothing");
                 known = joined;
             }
             let present = &history.0[history.0.len() - 1];
@@ -484,26 +484,26 @@ mod tests {
     #[test]
     fn topologies_of_another_cluster_are_ignored() {
         let known = &History::of(&[3]).0[1];
-        let told = Topology {
+        let received = Topology {
             cluster: Identity::of(2),
             revision: 99,
             epoch: 99,
             ..known.clone()
         };
-        assert_eq!(known.joined(&told), *known);
+        assert_eq!(known.joined(&received), *known);
     }
 
     #[test]
     fn without_a_later_write_liveness_comes_from_the_other_side() {
         let known = &History::of(&[1]).0[1];
-        let mut told = known.clone();
-        told.nodes.values_mut().for_each(|node| node.live = false);
-        told.protocol += 1;
-        assert_eq!(known.joined(&told), told);
+        let mut received = known.clone();
+        received.nodes.values_mut().for_each(|node| node.live = false);
+        received.protocol += 1;
+        assert_eq!(known.joined(&received), received);
         let later = Topology {
             revision: known.revision + 1,
             ..known.clone()
         };
-        assert_eq!(later.joined(&told), later);
+        assert_eq!(later.joined(&received), later);
     }
 }
