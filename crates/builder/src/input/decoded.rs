@@ -4,9 +4,9 @@
 //! - Times with a zone become times in UTC. Parquet stores them in UTC. The zone is only a name that some writers keep
 //!   beside the schema, and a name is of no use without a time zone database.
 //! - 96-bit times become microseconds. With nanoseconds, years before 1678 and after 2262 would overflow without an
-//! error. Those that Spark wrote are instants; only the metadata of the file says so.
+//!   error. Those that Spark wrote are instants; only the metadata of the file says so.
 //! - 16 bytes that are UUIDs in Parquet are UUIDs, also if no Arrow schema is embedded in the file, as by DuckDB and
-//! parquet-mr, or one that does not say so.
+//!   parquet-mr, or one that does not say so.
 //!
 //! Types that would be read wrongly are refused: `VARIANT`, and `INTERVAL` if no Arrow schema tells which part of it counts.
 

@@ -100,7 +100,7 @@ fn a_version_of_the_previous_format_is_shown() {
     let shown = inspected(&version_1());
     assert_eq!(shown["manifest"]["format_version"], 1);
     assert_eq!(shown["manifest"]["value_type"], "bytes");
-    assert_eq!(shown["built"]["built_by"], "fondaco-builder 0.1.0");
+    assert_eq!(shown["built"]["built_by"], "fondaco-build 0.1.0");
     let bytes = fs::read(version_1().join(MANIFEST_FILE)).unwrap();
     assert_eq!(shown["checksum"], Checksum::of(&bytes).to_string());
     let text = done(&["inspect", version_1().join("p00001-c0000.index").to_str().unwrap()]);

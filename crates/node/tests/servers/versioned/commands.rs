@@ -374,7 +374,7 @@ fn a_cluster_client_is_redirected_to_a_replica() {
     connection.send("CLUSTER SLOTS").unwrap();
     for command in ["SET s:K x", "GET s:K", "INCRBY s:K 1", "FONDACO.GET s:K", "TTL s:K"] {
         let error = connection.send(&command.replace('K', &other.to_string())).unwrap_err();
-        let owner = cluster.owners_of(&other)[0];
+        let owner = cluster.owners_of(other)[0];
         assert!(error.starts_with("MOVED"), "{command}: {error}");
         assert!(
             error.ends_with(&cluster.nodes[owner].address().to_string()),
