@@ -69,6 +69,7 @@ impl Push {
 
 /// The end of a push.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a push has one")]
 pub enum Pushed {
     /// The input was checked, and nothing was changed.
     DryRun(BuildResult),

@@ -19,8 +19,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 fn with_data() -> Cluster {
-    let cluster = Cluster::serving(Shape::steady());
-    cluster
+    Cluster::serving(Shape::steady())
 }
 
 #[test]

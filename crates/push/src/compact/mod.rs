@@ -47,6 +47,7 @@ pub struct Compact {
 
 /// The end of a compaction.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a compaction has one")]
 pub enum Compacted {
     /// No event up to this time, in milliseconds since 1970, is on top of the current version: nothing was pushed.
     Nothing {
