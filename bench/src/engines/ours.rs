@@ -41,9 +41,6 @@ impl Ours {
 
 impl WritableEngine for Ours {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        // Like a node.
-        let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| &key[..]).collect();
-        self.table.prefetch(&keys);
         let mut changes = WriteBatch::new();
         for (key, value) in batch {
             changes.put_pair(&*self.table, Pair::copied(key, value));

@@ -3,6 +3,7 @@
 
 use fondaco_catalog::{Catalog, VersionedStore};
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
+use fondaco_client::read::HeldBudget;
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Update};
@@ -77,16 +78,16 @@ impl Forwarder {
         }
     }
 
-    /// The records of keys: the data that the replicas that were asked hold together. One for each key, in order.
+    /// The records of keys: the data that the replicas that were asked hold together. One for each key, in order; with the
+    /// room for them in the budget of values on their way to clients, to be held as long as they are.
     ///
     /// # Errors
     /// The error of all of them.
     pub(crate) async fn read_records(
         &self,
         keys: Vec<WireKey>,
-    ) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
-        let (records, _room) = self.client()?.get_records(keys, &self.read_options()).await?;
-        Ok(records)
+    ) -> Result<(Vec<Result<Record, ClientError>>, HeldBudget), ClientError> {
+        self.client()?.get_records(keys, &self.read_options()).await
     }
 
     /// The record of a key.
@@ -96,7 +97,7 @@ impl Forwarder {
     pub(crate) async fn read_record(&self, key: WireKey) -> Result<Record, String> {
         let read = self.read_records(vec![key]).await;
         // One key has one record.
-        let record = read.and_then(|mut records| records.pop().unwrap_or(Ok(Record::default())));
+        let record = read.and_then(|(mut records, _room)| records.pop().unwrap_or(Ok(Record::default())));
         record.map_err(|error| error_reply(&error).to_string())
     }
 

@@ -68,6 +68,7 @@ where
         reads: MemoryReads::default(),
         window: Window::default(),
         queue: None,
+        unsent: Vec::new(),
         has_ended: false,
         output: Vec::new(),
         window_start: 0,
@@ -89,6 +90,8 @@ struct Connection<S> {
     session: Session,
     /// The charge for its buffers.
     charge: Charge,
+    /// The charges of long answers that are in the output.
+    unsent: Vec<Charge>,
     /// The bytes that it holds besides its buffers.
     held_bytes: usize,
     /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::loop_memory::LoopMemory)

@@ -25,6 +25,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.context
             .loop_memory
             .give_back_output(std::mem::take(&mut self.output));
+        self.unsent.clear();
         self.charge_buffers();
         Ok(())
     }

@@ -126,11 +126,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             client,
             session,
             output,
+            unsent,
             ..
         } = self;
         let slow_from = slow::threshold(&context.shared);
         let mut reply = Reply::new(output, session.protocol);
-        queue.answer_done(OUTPUT_BYTES_MAX, &mut reply, |answered| {
+        queue.answer_done(OUTPUT_BYTES_MAX, &mut reply, unsent, |answered| {
             if answered.has_failed {
                 context.metrics.record_error(answered.command);
             }

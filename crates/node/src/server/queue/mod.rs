@@ -517,11 +517,13 @@ impl RequestQueue {
     }
 
     /// Writes the replies to those requests, from the first on, that are done, until there are more bytes than these, with
-    /// what is [due](Self::due) then; and notes what they were.
+    /// what is [due](Self::due) then; and notes what they were. `charges` gets those of long replies, to be kept until they are
+    /// sent: given back earlier, they would let the next long answer in while this one is still held.
     pub(in crate::server) fn answer_done(
         &mut self,
         bytes_max: usize,
         reply: &mut Reply<'_>,
+        charges: &mut Vec<Charge>,
         mut note: impl FnMut(Answered),
     ) {
         debug_assert!(self.unwritten.is_none());
@@ -529,6 +531,7 @@ impl RequestQueue {
             && let Some(mut slot) = self.slots.pop_front_if(|slot| slot.left == 0)
         {
             self.first += 1;
+            charges.append(&mut slot.charges);
             self.bytes -= slot.bytes;
             self.answers_bytes -= slot.answers_bytes;
             self.charged_bytes -= slot.charged_bytes;

@@ -60,7 +60,7 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
     let Some(update) = plain_write(&context, &part) else {
         let work = async move {
             let _under_way = under_way;
-            let (answer, charge) = carry_out_charged(&context, &part).await;
+            let (answer, charge) = carry_out_charged(&context, &part, None).await;
             completer.answer_charged(answer, charge);
         };
         spawn(work);
@@ -103,8 +103,9 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
     let task = tokio::task::spawn_local(async move {
         let records = context.forwarder.read_records(keys).await;
         drop(under_way);
-        let mut records = match records {
-            Ok(records) => records.into_iter(),
+        // The room is held until long values are charged, or let go.
+        let (mut records, _room) = match records {
+            Ok((records, room)) => (records.into_iter(), room),
             Err(error) => {
                 let error = error_reply(&error).to_string();
                 context.metrics.add(Counter::FailedLookups, reads.len() as u64);
@@ -133,14 +134,28 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
                 });
             tally.failed += u64::from(answer.is_err());
             let answer = answer.unwrap_or_else(Answer::Error);
-            match answer.bytes() <= LONG_BYTES {
-                true => completer.answer(answer),
-                false => long.push((part, completer)),
+            if answer.bytes() <= LONG_BYTES {
+                completer.answer(answer);
+                continue;
+            }
+            let (bytes, mut charge) = (charged_bytes(answer.bytes()), context.shared.config.buffers.charge());
+            if charge.try_room_for(bytes) {
+                charge.set(bytes);
+                completer.answer_charged(answer, Some(charge));
+            } else {
+                long.push((part, completer, bytes));
             }
         }
         tally.count_in(&context.metrics);
         // They are read again, each when there is memory for its value.
-        each_alone(&context, long);
+        for (part, completer, bytes) in long {
+            let (context, under_way) = (Rc::clone(&context), context.forwarder.under_way(1));
+            spawn(async move {
+                let _under_way = under_way;
+                let (answer, charge) = carry_out_charged(&context, &part, Some(bytes)).await;
+                completer.answer_charged(answer, charge);
+            });
+        }
     });
     Some(task.abort_handle())
 }
@@ -183,11 +198,24 @@ struct Carrying<'a> {
 }
 
 /// The answer, and what it is charged with if it is long. A long value for which there is no room is let go, and read again
-/// when there is.
-async fn carry_out_charged(context: &LoopContext, part: &Part) -> (Answer, Option<Charge>) {
+/// when there is; one whose charge is known waits for room before it is read.
+async fn carry_out_charged(
+    context: &LoopContext,
+    part: &Part,
+    mut known_bytes: Option<u64>,
+) -> (Answer, Option<Charge>) {
     let budget = &context.shared.config.buffers;
     let mut waited: Option<Charge> = None;
     loop {
+        if let Some(bytes) = known_bytes.take() {
+            let mut charge = waited.take().unwrap_or_else(|| budget.charge());
+            let timeout = Duration::from_millis(context.shared.settings.get(Setting::ForwardTimeoutMs));
+            if tokio::time::timeout(timeout, charge.room_for(bytes)).await.is_err() {
+                context.metrics.add(Counter::Overloads, 1);
+                return (Answer::Error(format!("OVERLOADED {}", no_room(budget))), None);
+            }
+            waited = Some(charge);
+        }
         let answer = carry_out(context, part).await.unwrap_or_else(Answer::Error);
         if answer.bytes() <= LONG_BYTES {
             return (answer, None);
@@ -198,13 +226,7 @@ async fn carry_out_charged(context: &LoopContext, part: &Part) -> (Answer, Optio
             charge.set(bytes);
             return (answer, Some(charge));
         }
-        drop(answer);
-        let timeout = Duration::from_millis(context.shared.settings.get(Setting::ForwardTimeoutMs));
-        if tokio::time::timeout(timeout, charge.room_for(bytes)).await.is_err() {
-            context.metrics.add(Counter::Overloads, 1);
-            return (Answer::Error(format!("OVERLOADED {}", no_room(budget))), None);
-        }
-        waited = Some(charge);
+        (known_bytes, waited) = (Some(bytes), Some(charge));
     }
 }
 
