@@ -81,7 +81,7 @@ mod tests {
     fn every_file_of_the_pages_is_served() {
         let mut names = BTreeSet::new();
         found(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/console"),
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console"),
             "",
             &mut names,
         );

@@ -80,7 +80,8 @@ fn unfinished_requests_stay_within_the_budget_and_are_all_answered() {
         }
     });
     let grown = peak_bytes(&node) - before;
-    assert!(grown < 120 * MIB, "grown by {} MiB", grown / MIB);
+    // The budget of 32 MiB, and the copies while buffers grow. All at once would be 480 MiB.
+    assert!(grown < 160 * MIB, "grown by {} MiB", grown / MIB);
 }
 
 #[test]
