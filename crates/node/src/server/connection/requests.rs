@@ -408,7 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let mut queue = self.context.loop_memory.queue();
         queue.follow(&mut self.output);
-        if let Some(store) = self.reads.store(taking.catalog).filter(|_| !self.reads.is_empty()) {
+        if let Some(store) = self.reads.store(taking.catalog) {
             queue.push_reads(&mut self.reads, 0, store.id, taking.began);
         }
         self.queue = Some(queue);

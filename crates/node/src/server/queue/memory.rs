@@ -144,9 +144,11 @@ impl MemoryReads {
         &self.key_bytes[read.key_start..read.key_end]
     }
 
-    /// The store of all of them.
+    /// The store of all of them; `None` if there are none.
     pub(in crate::server) fn store<'a>(&self, catalog: &'a Catalog) -> Option<&'a VersionedStore> {
-        catalog.versioned(self.store).map(|store| &**store)
+        // Of no look-ups the place says nothing: the catalog may have no store.
+        let place = (!self.is_empty()).then_some(self.store)?;
+        catalog.versioned(place).map(|store| &**store)
     }
 
     pub(super) fn all(&self) -> &[Read] {
