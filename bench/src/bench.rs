@@ -33,7 +33,7 @@ pub struct Bench {
     pub fondaco: PathBuf,
     /// The cores; at least one.
     pub cpus: Vec<usize>,
-    /// What was prepared once, by name.
+    /// The parts that were prepared once, by name.
     prepared: Arc<Mutex<HashMap<String, PathBuf>>>,
 }
 

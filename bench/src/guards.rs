@@ -122,7 +122,7 @@ enum Running {
     Nothing,
 }
 
-/// What a build reached in a round: requests or records per second, and per second of CPU time of its processes.
+/// The rate that a build reached in a round: requests or records per second, and per second of CPU time of its processes.
 struct Reached {
     per_second: f64,
     per_cpu_second: f64,

@@ -30,7 +30,7 @@ pub enum ClusterError {
     /// There is no setting of this name, or it cannot have this value.
     #[error(transparent)]
     Setting(#[from] fondaco_catalog::SettingError),
-    /// The name of a template of settings is none.
+    /// The name of a template of settings does not exist.
     #[error("invalid template {template:?} of a setting: its name has 1 to 64 bytes, as in large/maxclients")]
     InvalidTemplate {
         /// The name.

@@ -67,7 +67,7 @@ pub(crate) struct Rollout {
     run: Option<String>,
 }
 
-/// What became of the version in a cluster.
+/// The outcome for the version in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

@@ -52,7 +52,7 @@ pub struct DiskOptions {
     pub disk_reserve_bytes: u64,
     /// Threads for flushes and compaction.
     pub threads: usize,
-    /// What to do if fjall refuses the log, or the log is shorter than at the last sync. A log that fjall refuses is cut
+    /// The reaction if fjall refuses the log, or the log is shorter than at the last sync. A log that fjall refuses is cut
     /// off after the last sync, and if the damage is before that, all of it is set aside. The tables stay.
     pub damaged_log: DamagedLog,
 }

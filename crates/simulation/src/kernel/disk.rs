@@ -37,7 +37,7 @@ struct Traits {
     drop_table: Option<Box<DropWith>>,
 }
 
-/// Which records are also in memory.
+/// The records that are also in memory.
 enum HotRecords {
     All,
     /// Some records are only on the disk, by a hash of their keys.

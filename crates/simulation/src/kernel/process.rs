@@ -11,7 +11,7 @@ pub(crate) struct Running<E> {
     waiting: Vec<E>,
 }
 
-/// What becomes of an event for a process.
+/// The reaction to an event for a process.
 pub(crate) enum Receipt<E> {
     /// It happens now.
     Now(E),

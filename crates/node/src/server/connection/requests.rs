@@ -400,7 +400,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.reads.clear();
     }
 
-    /// Begins the queue, if there is none, with the look-ups that wait.
+    /// Begins the queue, if it has not begun, with the look-ups that wait.
     #[inline]
     fn begin_queue(&mut self, taking: &Taking<'_>) {
         if self.queue.is_some() {
