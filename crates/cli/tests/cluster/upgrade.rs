@@ -197,7 +197,7 @@ fn refuse_push(cluster: &Cluster, name: &str, version: &Path) {
 /// Fails unless a process of the former build refuses to start.
 fn refuse_start(cluster: &mut Cluster, name: &str) {
     let (code, error) = cluster.launch_in_vain(name);
-    let numbers = [format!("speaks protocol {PROTOCOL}"), format!("on to protocol {NEXT}")];
+    let numbers = [format!("speaks protocol {PROTOCOL}"), format!("uses protocol {NEXT}")];
     assert!(
         code != Some(0) && numbers.iter().all(|number| error.contains(number)),
         "{name}: {code:?}, {error}"
