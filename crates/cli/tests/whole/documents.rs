@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::node::Dev;
@@ -159,20 +159,22 @@ fn every_command_that_reads_is_documented() {
     }
 }
 
+/// The documents in the root and below `docs/`.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    let mut documents: Vec<PathBuf> = names.into_iter().map(|name| root.join(name)).collect();
+    for folder in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root.join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        documents.extend(paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    documents
+}
+
 #[test]
 fn every_link_between_documents_has_a_target() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-        .into_iter()
-        .map(|name| root.join(name))
-        .collect::<Vec<_>>();
-    documents.extend(
-        fs::read_dir(root.join("docs"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "md")),
-    );
-    for path in documents {
+    for path in documents() {
         let text = fs::read_to_string(&path).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             // Files that `make bench` writes may not exist yet.
@@ -186,68 +188,88 @@ fn every_link_between_documents_has_a_target() {
     }
 }
 
-/// For each crate, the workspace crates in its manifest.
+/// For each crate of the workspace, the other ones in its manifest.
 fn uses_by_manifest() -> BTreeMap<String, BTreeSet<String>> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let uses = |entry: std::io::Result<fs::DirEntry>| {
-        let entry = entry.unwrap();
-        let manifest: toml::Table = fs::read_to_string(entry.path().join("Cargo.toml"))
-            .unwrap()
-            .parse()
-            .unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let folders = crates.map(|entry| entry.unwrap().path()).chain([root.join("bench")]);
+    let uses = |folder: PathBuf| {
+        let manifest: toml::Table = fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
         let ours = manifest
             .get("dependencies")
             .and_then(toml::Value::as_table)
             .into_iter()
             .flatten();
         let ours = ours.filter_map(|(name, _)| name.strip_prefix("fondaco-").map(str::to_owned));
-        (entry.file_name().into_string().unwrap(), ours.collect())
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        (name.to_owned(), ours.collect())
     };
-    fs::read_dir(crates).unwrap().map(uses).collect()
+    folders.map(uses).collect()
+}
+
+/// The cells of each row of the tables under this heading of a document.
+fn rows(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let section = document.split_once(heading).unwrap().1;
+    let section = section.split("\n## ").next().unwrap();
+    let lines = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let cells = |line: &str| {
+        line.split(" | ")
+            .map(|cell| cell.trim_matches('`').to_owned())
+            .collect()
+    };
+    lines.map(cells).collect()
 }
 
 #[test]
-fn crates_depend_on_each_other_as_the_architecture_shows() {
-    let text = document("ARCHITECTURE.md");
-    let arrows = text
-        .split("```mermaid\nflowchart RL\n")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
-        .unwrap();
-    let mut drawn: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for line in arrows.lines() {
-        let (user, used) = line.split_once("-->").unwrap_or((line, ""));
-        let used = used
-            .split('&')
-            .map(|name| name.trim().to_owned())
-            .filter(|name| !name.is_empty());
-        drawn.entry(user.trim().to_owned()).or_default().extend(used);
-    }
-    for (name, uses) in uses_by_manifest() {
-        assert!(
-            text.contains(&format!("| `{name}` |")),
-            "the table of crates lacks {name}"
-        );
-        let arrows = drawn.get(&name).cloned().unwrap_or_default();
-        // Crates that only tests use are not drawn.
-        if name != "testing" {
-            assert_eq!(uses, arrows, "{name}");
+fn crates_depend_on_each_other_as_the_document_shows() {
+    let shown = rows(&document("docs/crates.md"), "\n## Dependencies\n");
+    let shown = shown.into_iter().skip(1).map(|row| {
+        let uses = row[1].split(", ").filter(|&name| name != "–").map(str::to_owned);
+        (row[0].clone(), uses.collect())
+    });
+    let shown: BTreeMap<String, BTreeSet<String>> = shown.collect();
+    assert_eq!(shown, uses_by_manifest());
+}
+
+#[test]
+fn crates_depend_on_lower_layers_of_the_architecture_only() {
+    let shown = rows(&document("ARCHITECTURE.md"), "\n## Crates\n");
+    let layer = |name: &str| match name {
+        // Tests may use all, and each other.
+        "test" => u32::MAX,
+        number => number.parse().unwrap(),
+    };
+    let layers = shown.iter().skip(1).map(|row| (row[1].as_str(), layer(&row[0])));
+    let layers: BTreeMap<&str, u32> = layers.collect();
+    let uses_by_manifest = uses_by_manifest();
+    assert!(layers.keys().eq(uses_by_manifest.keys()), "{layers:?}");
+    for (user, uses) in &uses_by_manifest {
+        let layer = layers[user.as_str()];
+        for used in uses {
+            let is_lower = layer == u32::MAX || layers[used.as_str()] < layer;
+            assert!(is_lower, "{user} uses {used}");
         }
     }
 }
 
 #[test]
-fn files_named_in_the_architecture_exist() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = document("ARCHITECTURE.md");
-    let named = text.split('`').skip(1).step_by(2);
-    let named: Vec<&str> = named
-        .filter(|name| name.contains("/src/") && !name.contains('*'))
-        .collect();
-    assert!(named.len() > 80);
-    for name in named {
-        assert!(crates.join(name).exists(), "{name}");
+fn source_files_named_in_documents_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let exists = |name: &str| root.join(name).exists() || root.join("crates").join(name).exists();
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        let named = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/_.-*".contains(c)));
+        let named = named.map(|name| name.trim_end_matches('.'));
+        let named: Vec<&str> = named
+            .filter(|name| name.contains("/src/") && !name.contains('*'))
+            .collect();
+        if path.ends_with("ARCHITECTURE.md") {
+            assert!(named.len() > 50, "{named:?}");
+        }
+        for name in named {
+            assert!(exists(name), "{path:?} names {name}");
+        }
     }
 }
