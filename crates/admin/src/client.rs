@@ -177,7 +177,7 @@ impl Client {
         Ok(resp::reachable(&address, resp::host(&self.base)))
     }
 
-    /// A store; `None` if there is none of this name.
+    /// A store; `None` if no store has this name.
     pub fn store(&self, name: &StoreName) -> Result<Option<StoreResource>, AdminError> {
         match self.get(&format!("/v1/stores/{name}")) {
             Ok(store) => Ok(Some(store)),

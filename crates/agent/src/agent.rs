@@ -89,7 +89,7 @@ pub struct AgentParts {
     pub events: Option<Arc<EventLog>>,
 }
 
-/// The agent of a node. Dropping it stops it: fetches are interrupted, and go on at the next start.
+/// The agent of a node. Dropping it stops it: fetches are interrupted, and continue at the next start.
 pub struct AgentWork {
     shared: Arc<Shared>,
     catalog: Arc<SharedCatalog>,
@@ -250,7 +250,7 @@ impl AgentWork {
         &self.shared.uploads
     }
 
-    /// Frees so many bytes by deleting data that was given up. Waits for the disk.
+    /// Frees this number of bytes by deleting data that was given up. Waits for the disk.
     pub fn make_room(&self, bytes: u64) -> Result<(), AgentError> {
         self.shared.disk.make_room(bytes)
     }
@@ -439,7 +439,7 @@ impl AgentWork {
         problems
     }
 
-    /// Data that is here, though no record names it or says that it was dropped.
+    /// Data on this node, though no record names it or says that it was dropped.
     fn unexplained(&self) -> Vec<String> {
         let versions: Vec<String> = {
             let status = self.shared.status.lock();

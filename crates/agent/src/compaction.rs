@@ -27,12 +27,11 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How long a store is left alone after its command failed: twice as long each time, up to the longest.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 const AFTER_FAILURE_MAX: Duration = Duration::from_secs(3600);
-/// By how much a span of events that is due has to be longer before the next owner puts it into a version, in
-/// milliseconds.
+/// By how much a span of events that is due has to be longer before the next owner compacts it, in milliseconds.
 const TURN_MS: u64 = 60 * 60 * 1000;
 /// How often a version has to fit on the disk: fetched, built and uploaded.
 const COPIES: u64 = 3;
-/// How nice the commands are: what a node answers comes first.
+/// The niceness of the commands: requests of clients come first.
 const NICE: i32 = 10;
 
 /// The parts that compaction is made of.
@@ -151,7 +150,7 @@ impl CompactionParts {
         (settled_ms >= due_ms).then_some((due_ms, settled_ms))
     }
 
-    /// Deletes what a command has left: it keeps a build that was not brought, for people.
+    /// Deletes the files that a command has left: after a failed push it keeps the build, for people.
     fn clean_up(&self) {
         match fs::remove_dir_all(&self.work) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -309,7 +309,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Empties the trash until so many bytes are free beyond the reserve, or it is empty. Waits for the disk.
+    /// Empties the trash until this number of bytes is free beyond the reserve, or the trash is empty. Waits for the disk.
     pub(crate) fn make_room(&self, bytes: u64) -> Result<(), AgentError> {
         let needed = bytes.saturating_add(self.free_bytes_min);
         while self.dir.available_bytes().is_some_and(|available| available < needed) {
@@ -331,7 +331,7 @@ impl Disk {
         self.trash.len()
     }
 
-    /// Whether so many deletions are waiting that no fetch should begin before some are done.
+    /// Whether too many deletions are waiting: no fetch should begin before some are done.
     pub(crate) fn is_behind_with_deleting(&self) -> bool {
         self.reaper.waiting() >= DELETIONS_WAITING_MAX
     }
@@ -349,7 +349,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives some partitions of a version up: moves them into the trash. A reader that has them open goes on.
+    /// Gives some partitions of a version up: moves them into the trash. A reader that has them open continues.
     pub(crate) fn drop_partitions(
         &self,
         store: &StoreName,

@@ -91,7 +91,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether a node that meets this error must not go on.
+    /// Whether a node that meets this error must stop.
     pub(crate) fn is_fatal(&self) -> bool {
         match self {
             Self::Cluster(error) => error.is_fatal(),

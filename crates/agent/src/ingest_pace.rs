@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 
 use crate::error::AgentError;
 
-/// How often it looks whether much is read.
+/// How often the thread checks whether much is read.
 const LOOK: Duration = Duration::from_secs(1);
-/// Less than this in that time needs no pauses: they would delay events.
+/// Fewer bytes than this in that time need no pauses, which would delay events.
 const BUSY_BYTES: u64 = 1 << 20;
 
 /// The pace of the threads that read streams, and the thread that chooses it.
@@ -112,7 +112,7 @@ impl Drop for IngestPace {
 
 impl Shared {
     fn run(&self, tuning: &dyn FetchTuning) {
-        while self.goes_on() {
+        while self.is_running() {
             let before = self.bytes();
             self.is_idle.store(true, Relaxed);
             if self.bytes() == before {
@@ -130,7 +130,7 @@ impl Shared {
     fn pace(&self, tuning: &dyn FetchTuning) {
         let mut pacer = Pacer::new(&self.control, tuning);
         let (mut looked, mut before) = (Instant::now(), self.bytes());
-        while self.goes_on() {
+        while self.is_running() {
             self.wait(pacer.until_next_turn());
             pacer.turn();
             if looked.elapsed() >= LOOK {
@@ -148,20 +148,20 @@ impl Shared {
         self.control.progress().bytes_done
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.control.check().is_ok()
     }
 
-    /// Waits so long, but not beyond the end.
+    /// Waits for this time, but not beyond the end.
     fn wait(&self, time: Duration) {
         let until = Instant::now() + time;
-        while self.goes_on() && Instant::now() < until {
+        while self.is_running() && Instant::now() < until {
             std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 }
 
-/// Whether so many bytes in a while are many. What is slowed down to the floor is busy, too.
+/// Whether this number of bytes between two looks counts as much. A stream that is slowed down to the floor is busy, too.
 fn is_busy(bytes: u64, tuning: &dyn FetchTuning) -> bool {
     bytes >= BUSY_BYTES.min(tuning.rate_floor_bytes_per_second() / 2)
 }

@@ -1,15 +1,15 @@
 //! The agent of a node that holds data: it observes the cluster and its own disk, asks the model what is due, and does it.
 //!
 //! - `agent`, `work`: the agent and its thread, one look after the other;
-//! - `presence`, `counting`, `node_file`, `memory`: what the node says of itself, and remembers of the cluster;
-//! - `fetches`, `sources`, `tuning`: versions come onto the disk;
-//! - `data_dir`, `disk`, `trash`, `reaper`: the data directory, and how data is given up;
+//! - `presence`, `counting`, `node_file`, `memory`: the entries by which the node announces itself, and its memory of the cluster;
+//! - `fetches`, `sources`, `tuning`: fetches of versions;
+//! - `data_dir`, `disk`, `trash`, `reaper`: the data directory, and the deletion of data;
 //! - `streams`, `start_offsets`, `ingest_pace`, `log_retention`: events of hybrid stores;
 //! - `versioned`, `peers`: the replicas of versioned stores;
 //! - `publishing`: the catalog that requests see;
 //! - `uploads`, `push_check`: versions that are uploaded to this node, and the check of a version before its push, which
 //!   reads the same sources as a fetch;
-//! - `compaction`: events become a new version, by a program that the node runs;
+//! - `compaction`: a program that the node runs, which makes a new version of events;
 //! - `load_meter`, `load_reports`: the node's load, for the leading controller.
 //!
 //! It decides nothing, and answers no requests.

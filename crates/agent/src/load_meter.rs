@@ -148,7 +148,7 @@ impl Meter {
         report
     }
 
-    /// The part of the process that is this member's: a development cluster has several in one process, which are told
+    /// The share of this member in the process: a development cluster has several in one process, which are told
     /// apart by their requests.
     fn share(&self, requests: f64) -> f64 {
         let mut members = MEMBERS.lock();
@@ -209,7 +209,7 @@ fn quantile_us(latencies: &HistogramSnapshot, share: f64) -> u64 {
         .map_or(0, |latency| latency.as_micros() as u64)
 }
 
-/// The loads of partitions that the node holds. What it is asked about others it passes on.
+/// The loads of partitions that the node holds. Requests on other partitions are forwarded, and count there.
 fn places(loads: &Loads, seconds: f64, held: impl Fn(PartitionId) -> bool) -> Vec<PartitionLoad> {
     let places = loads.places.iter().filter(|((_, partition), _)| held(*partition));
     let mut places: Vec<PartitionLoad> = places

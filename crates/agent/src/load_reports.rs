@@ -1,4 +1,5 @@
-//! A node sends the load that it measures to the leading controller, directly: coordination is not for what changes all the time.
+//! A node sends the load that it measures to the leading controller, directly: the coordination service is not for values that
+//! change all the time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -195,7 +195,8 @@ impl PushCheck {
     }
 }
 
-/// The partitions of a version of a store, built for so many, that a node should hold; `None` if unknown.
+/// The partitions that a node should hold of a version of a store, counted by the number that the version was built for;
+/// `None` if unknown.
 fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord, built_for: PartitionCount) -> Option<PartitionSet> {
     let table = &view.routing.as_ref()?.record;
     let partitions: PartitionSet = table.partitions_of(node, view.copies(store)).collect();

@@ -1,7 +1,7 @@
 //! The offsets at which other nodes have begun to read the stream of a version.
 //!
 //! A node that gains a partition reads the stream from where the version begins in the topic. If the topic has deleted
-//! records, some of them may have been there when other nodes began: only those can tell. A partition does not begin
+//! records, some of them may have been there when other nodes began: only those nodes know. A partition does not begin
 //! before all nodes that have the version have answered, or for thirty seconds.
 
 use std::collections::{BTreeMap, BTreeSet};

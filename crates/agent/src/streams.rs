@@ -186,7 +186,7 @@ impl Streams {
         })
     }
 
-    /// Gives each version of a hybrid store its overlay, and takes note of which partitions have yet to read their stream.
+    /// Gives each version of a hybrid store its overlay, and notes the partitions that have yet to read their stream.
     /// Returns whether requests should see other overlays.
     pub(super) fn look(
         self: &Arc<Self>,
@@ -375,8 +375,8 @@ impl Streams {
         }
     }
 
-    /// Deletes overlays of versions that records say are not needed any more, and that are not on the disk. Returns whether none is
-    /// left that will be given up some day without another look.
+    /// Deletes overlays of versions that records say are not needed any more, and that are not on the disk. Returns whether no overlay
+    /// of a dropped store is left to be deleted later.
     fn delete_given_up(
         &self,
         view: &ClusterView,
@@ -385,7 +385,7 @@ impl Streams {
         let now_unix_ms = now_unix_ms();
         let mut is_clean = true;
         for (_, engine) in self.engines.by_kind() {
-            // Of each overlay first how far it has come: one without records would take them for read.
+            // The offsets of an overlay first: one with offsets and without records would take these for read.
             for table in engine.tables()?.into_iter().rev() {
                 let Some((id, created_unix_ms, version)) = OverlayOptions::of_table(&table) else {
                     continue;
@@ -577,7 +577,7 @@ fn wanted(
     })
 }
 
-/// Whether a feed is one of this store, and not of another one that had its name.
+/// Whether a feed belongs to this store, and not to another one that had its name.
 fn is_of(feed: &Feed, store: &StoreRecord) -> bool {
     let options = feed.overlay().options();
     options.store_id == store.id && options.created_unix_ms == store.created_unix_ms

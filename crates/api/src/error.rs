@@ -253,7 +253,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         503,
         "the coordination service or a node does not answer, or the process is stopping",
     ),
-    ("request_timeout", 503, "the request took too long; its work goes on"),
+    ("request_timeout", 503, "the request took too long; its work continues"),
     ("not_enough_space", 507, "the version does not fit on the disk"),
     (
         "space_quota",

@@ -81,9 +81,9 @@ pub enum Command {
     /// Move partitions between nodes according to a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
-    /// Show or change what the cluster does about its load by itself
+    /// Show or change how the cluster evens out its load by itself
     Balance(balance::BalanceOptions),
-    /// Show what the cluster decided about its load, and why
+    /// Show the decisions of the cluster about its load, with reasons
     Why(why::WhyOptions),
     /// Take all partitions from nodes, for good
     Drain(marks::DrainOptions),
@@ -92,7 +92,7 @@ pub enum Command {
     /// Manage the users of the cluster
     #[command(subcommand)]
     User(user::UserCommand),
-    /// Show what people changed lately, and who did
+    /// Show the latest changes, with the users who made them
     Audit(user::AuditOptions),
     /// Show the data that a node has lost, and accept the loss
     #[command(subcommand)]

@@ -92,7 +92,7 @@ impl Display {
         }
     }
 
-    /// Shows what the job waits for, completely, whatever the width of a line.
+    /// Shows the reason that the job waits, in full, whatever the width of a line.
     pub fn show_waiting(&mut self, reason: &str) {
         let now = self.enter("waiting");
         match &self.kind {
@@ -161,7 +161,7 @@ fn left(taken: Duration, fraction: f64) -> Option<Duration> {
     (taken >= QUIET_TIME && (FRACTION_MIN..1.0).contains(&fraction)).then(|| taken.mul_f64((1.0 - fraction) / fraction))
 }
 
-/// Whether a plain line is printed so long after the last one, which may have said the same.
+/// Whether a plain line is printed this long after the last one, which may have been the same.
 fn is_due(since: Duration, is_same: bool) -> bool {
     match is_same {
         true => since >= SAME_LINE_INTERVAL,

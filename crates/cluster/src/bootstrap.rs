@@ -2,7 +2,7 @@
 //! one makes its own, and checks at each start that it is still the same.
 //!
 //! Each new cluster has an identity of its own, so that data of a cluster whose entries were lost never passes for data
-//! of the next one. A process that has seen a cluster makes none: its mirror goes on with the one that it saw.
+//! of the next one. A process that has seen a cluster makes none: its mirror keeps the one that it saw.
 
 use std::path::PathBuf;
 

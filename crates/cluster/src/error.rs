@@ -76,7 +76,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether a process that meets this error must not go on.
+    /// Whether a process that meets this error must stop.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Admission(_) | Self::PartitionsChanged { .. })
     }

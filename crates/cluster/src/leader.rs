@@ -47,7 +47,7 @@ impl Leader {
         Some(port)
     }
 
-    /// The control port of the leader, as it was found last; `None` if there is none.
+    /// The control port of the leader, as it was found last; `None` without a leader.
     pub fn port(&self) -> Option<PeerPort> {
         let mut known = self.known.lock();
         if known.is_none() {

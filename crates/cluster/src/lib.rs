@@ -9,7 +9,7 @@
 //! - `leader`: how other processes find and reach the leading controller;
 //! - `worker`, `change_signal`: threads that look at the cluster whenever it changes.
 //!
-//! The model decides; this crate observes and writes. It knows nothing of data on a disk, nor of HTTP.
+//! The model decides; this crate observes and writes. It knows neither data on a disk nor HTTP.
 
 mod access;
 mod audit;

@@ -128,7 +128,7 @@ impl LoadBook {
             .collect()
     }
 
-    /// Partitions have moved: what was reported before says little of what nodes do now.
+    /// Partitions have moved: earlier reports say little about the present load.
     pub fn settle(&self) {
         let now_ms = self.now_ms();
         self.inner.lock().window.settle(now_ms);

@@ -132,7 +132,7 @@ impl ControllerWork {
         }
     }
 
-    /// Reasons why it cannot do all its work while it leads.
+    /// The problems that keep it from doing all its work while it leads.
     pub fn problems(&self) -> Vec<String> {
         self.shared.problems.lock().clone()
     }
@@ -258,7 +258,7 @@ impl Work {
         if *known != problems {
             problems
                 .iter()
-                .for_each(|problem| tracing::warn!(%problem, "the controller cannot go on"));
+                .for_each(|problem| tracing::warn!(%problem, "the controller is blocked"));
             *known = problems.to_vec();
         }
     }

@@ -1,7 +1,7 @@
-//! The decisions that were made, with what they were made of: the last ones in memory, more of them in a file.
+//! The decisions that were made, with their inputs: the last ones in memory, more of them in a file.
 //!
-//! One JSON object a line. When the file is full, it becomes the older one of two. A leader that cannot write goes on
-//! deciding.
+//! One JSON object a line. When the file is full, it becomes the older one of two. A leader that cannot write continues
+//! to decide.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -21,11 +21,11 @@ const INPUTS_MAX: usize = 120;
 /// The length from which on a file is full, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A decision with what it was made of.
+/// A decision with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// The input of the decision; `None` if that was too long ago.
+    /// The input of the decision; `None` if it is not kept any more.
     pub input: Option<BalanceInput>,
     /// The decision.
     pub decision: Decision,
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl Journal {
-    /// The journal in a file; only in memory without one. What the file has is read.
+    /// The journal in a file, whose decisions are read; only in memory without a file.
     pub fn open(path: Option<PathBuf>) -> Self {
         let journal = Self {
             path,

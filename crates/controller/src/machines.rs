@@ -1,4 +1,4 @@
-//! Carries out what was decided about machines: what is remembered goes to coordination first, then the hook is called.
+//! Carries out decisions about machines: the state is written to the coordination service first, then the hook is called.
 
 use std::sync::Arc;
 
@@ -80,14 +80,14 @@ impl Machines {
             .unwrap_or_default())
     }
 
-    /// Remembers what was decided, and calls the hook if that is due.
+    /// Records the decision, and calls the hook if that is due.
     pub(crate) fn carry_out(&mut self, view: &ClusterView, before: &MachineState, decided: &MachineDecision) {
         self.idle_since_unix_ms = decided.idle_since_unix_ms;
         self.failures = decided.state.pending.as_ref().map_or(0, |request| request.failures);
         if decided.state != *before
             && let Err(error) = self.write(&decided.state)
         {
-            // The next decision is made from what is there then. The hook answers a number that it knows again.
+            // The next decision starts from the recorded state. The hook repeats its answer to a number that it knows.
             return tracing::warn!(error, "what was decided about machines cannot be written down");
         }
         if let Some(request) = decided.state.pending.as_ref().filter(|_| decided.call) {

@@ -12,7 +12,7 @@ use hyper::body::{Frame, SizeHint};
 use crate::connections::{Connection, Connections};
 use crate::error::ApiError;
 
-/// How many requests are answered at a time: so many of proven callers, and so many of others.
+/// How many requests of proven callers are answered at a time, and how many of others.
 pub(super) const REQUESTS_MAX: usize = 64;
 
 /// Takes a place for the request, which cannot be taken away once its body is complete.

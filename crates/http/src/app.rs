@@ -53,7 +53,7 @@ pub struct AppParts {
     pub events: Option<Arc<EventLog>>,
     /// How the control ports of other nodes are reached.
     pub peers: PeerClient,
-    /// The leading controller, for what only it knows.
+    /// The leading controller, for data that only it has.
     pub leader: Arc<Leader>,
     /// The catalog of what is served.
     pub catalog: Arc<SharedCatalog>,
@@ -69,7 +69,7 @@ pub struct AppParts {
     pub is_tls: bool,
     /// Recognises users, if the port asks for any.
     pub users: Option<Arc<Users>>,
-    /// The record of what people change.
+    /// The record of changes that people make.
     pub audit: Arc<Audit>,
     /// The counters of RESP.
     pub metrics: Arc<NodeMetrics>,
@@ -89,7 +89,7 @@ pub struct AppParts {
     pub program_version: &'static str,
 }
 
-/// The state that handlers answer from, for what may outlive the process's end.
+/// The state that handlers answer from, for tasks that may outlive the process's end.
 pub(super) struct WeakApp(Weak<AppParts>);
 
 impl WeakApp {

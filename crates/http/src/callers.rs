@@ -1,5 +1,5 @@
-//! The caller of a request: another process of the cluster, someone with the token, or a user with a role, by password or by the cookie
-//! of a session.
+//! The caller of a request: another process of the cluster, a caller with the token, or a user with a role, by password or by the
+//! cookie of a session.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) const CSRF_HEADER: &str = "fondaco-csrf";
 /// How long a session lasts, in milliseconds.
 const SESSION_MS: u64 = 12 * 3_600_000;
 
-/// Someone who calls.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     /// The name, for people; empty where the port asks for nothing.
@@ -38,7 +38,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Someone who may do everything.
+    /// A caller with all rights.
     pub(super) fn admin(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,7 +80,7 @@ pub struct Users {
 /// The content of a session's cookie.
 #[derive(Serialize, Deserialize)]
 struct SessionText {
-    /// The user; `None` is someone with the token.
+    /// The user; `None` is a caller with the token.
     user: Option<String>,
     /// The fingerprint of the user's password: another password ends the session.
     password: String,
@@ -112,7 +112,7 @@ impl Users {
         Some(user.record.clone())
     }
 
-    /// Begins a session: its cookie, and the caller with what changes must show.
+    /// Begins a session: its cookie, and the caller with the value that changes must show.
     pub(super) fn begin(&self, mut caller: Caller, is_secure: bool) -> Option<(String, Caller)> {
         let csrf = proof::nonce().ok()?;
         let user = caller.user.as_ref().map(|user| user.name.clone());
@@ -183,7 +183,7 @@ fn caller(record: &UserRecord) -> Option<Caller> {
     })
 }
 
-/// The fingerprint of a password, which says nothing of it.
+/// The fingerprint of a password, which does not disclose the password.
 fn fingerprint(record: &UserRecord) -> String {
     hex::encode(&Sha256::digest(record.password.as_bytes())[..8])
 }

@@ -1,5 +1,5 @@
-//! `/v1/events`: what has changed, as server-sent events, for pages that stay up to date. Each event only says what to ask
-//! for again.
+//! `/v1/events`: changes as server-sent events, for pages that stay up to date. Each event only names the resources to read
+//! again.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -171,7 +171,7 @@ impl Seen {
                     .filter(|(differs, _)| *differs)
                     .map(|(_, what)| what),
             );
-            // Other processes may have written down what led to it.
+            // Other processes may have recorded the changes that led to it.
             if !what.is_empty() {
                 what.push("audit");
             }

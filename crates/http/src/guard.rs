@@ -44,7 +44,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest body of a signed request: the longest of all requests.
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
-/// The longest body of a caller who has not shown who they are: a name and a password.
+/// The longest body of an unknown caller: a name and a password.
 pub(super) const OPEN_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// How much memory a request uses whose body is written to the disk as it arrives, in bytes.
@@ -62,7 +62,7 @@ pub(super) struct Guard {
     users: Option<Arc<Users>>,
     audit: Arc<Audit>,
     requests: Arc<Connections>,
-    /// The same for those of callers who have not shown who they are, which take no place from others.
+    /// The same for requests of unknown callers, which take no place from others.
     open_requests: Arc<Connections>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
@@ -96,7 +96,7 @@ enum Stranger {
     TooMany,
     /// The body differs from the signed one, or is too long.
     WrongBody,
-    /// A browser with a session sends a change without what the pages of the console send.
+    /// A browser with a session sends a change without the header that the pages of the console send.
     WrongPage,
 }
 
@@ -155,7 +155,7 @@ impl Guard {
         self.token.is_none() && page != host
     }
 
-    /// The sender of a request: someone who proves to have the token, another process, or a user. Returns the signature if
+    /// The sender of a request: a caller that proves to have the token, another process, or a user. Returns the signature if
     /// the request is signed.
     fn admit(&self, request: &Request) -> Result<Admitted, Stranger> {
         let (Some(token), Some(signed)) = (&self.token, &self.signed) else {
@@ -267,8 +267,8 @@ impl IntoResponse for Stranger {
     }
 }
 
-/// The operation that a request is for: the template of its path, and what it asks of its caller. A path that is not
-/// known asks for a viewer, so that strangers do not find out which are.
+/// The operation that a request is for: the template of its path, and the right that it needs. An unknown path needs a viewer,
+/// so that strangers do not find out the known ones.
 fn operation(request: &Request) -> (String, Right) {
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or_else(|| request.uri().path().to_owned(), |path| path.as_str().to_owned());
@@ -393,7 +393,7 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     if let Some(mut entry) = audited {
         entry.status = response.status().as_u16();
         let audit = Arc::clone(&guard.audit);
-        // The change is made: its entry waits for nothing, and nothing waits for it.
+        // The change is made: no answer waits for its entry.
         tokio::task::spawn_blocking(move || audit.add(&entry));
     }
     response
@@ -453,7 +453,7 @@ async fn limited(guard: &Guard, request: Request, next: Next, signature: Option<
         Ok(response) => response,
         Err(_) => {
             let seconds = REQUEST_TIME_MAX.as_secs();
-            let message = format!("the request took more than {seconds} seconds; its work goes on");
+            let message = format!("the request took more than {seconds} seconds; its work continues");
             ApiError::new("request_timeout", message).into_response()
         }
     }

@@ -1,6 +1,6 @@
 //! The server of the control port: HTTP with JSON under `/v1`, health, metrics and the console beside it.
 //!
-//! - `server`, `connections`, `request_heads`, `guard`, `admission`: connections, who calls, and how much at a time;
+//! - `server`, `connections`, `request_heads`, `guard`, `admission`: connections, callers, and limits;
 //! - `callers`, `rights`, `sessions`: users, and their rights;
 //! - a module for each family of paths: `stores`, `pushes`, `plans`, …;
 //! - `openapi`: the document; `console`: pages for people; `exposition`: metrics.

@@ -1,5 +1,5 @@
-//! `/v1/load`, `/v1/decisions`: the load of the cluster, and what the leading controller decided about it. Any process
-//! answers, with what the leader says.
+//! `/v1/load`, `/v1/decisions`: the load of the cluster, and the decisions of the leading controller about it. Any process
+//! answers, with the answer of the leader.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::body::{JsonBody, PathTexts, QueryOf};
 use crate::error::ApiError;
 
-/// How many decisions a list has unless said.
+/// How many decisions a list has by default.
 const DECISIONS_DEFAULT: u32 = 100;
 
 /// How many decisions a list has at most.
@@ -38,7 +38,7 @@ pub(super) async fn report(
     JsonBody(report): JsonBody<LoadReport>,
 ) -> Result<StatusCode, ApiError> {
     let book = leading(&app).ok_or_else(ApiError::not_leading)?.book();
-    // A node that has yet to hear of a split, or has heard of it earlier, means other partitions.
+    // A node that does not know of a split yet, or that knew of it earlier, numbers other partitions.
     if app.operator.mirror().view().partitions() == Some(report.divided) {
         book.take(report);
     }
@@ -68,7 +68,7 @@ pub(super) struct Since {
     since: u64,
 }
 
-/// Show what nodes reported in the last hour.
+/// Show the reports of nodes in the last hour.
 #[utoipa::path(get, path = "/v1/load/history", tag = "load", params(Since), responses(
     (status = 200, description = "The reports, in short", body = LoadHistory),
     (status = "default", description = "An error: invalid_request, not_leading", body = ErrorResource),
@@ -133,7 +133,7 @@ pub(super) async fn decisions(
     Ok(Json(DecisionList { decisions }).into_response())
 }
 
-/// Show a decision with what it was made of.
+/// Show a decision with its input.
 #[utoipa::path(get, path = "/v1/decisions/{decision}", tag = "load", params(("decision" = u64, Path, description = "The number of the decision")), responses(
     (status = 200, description = "The decision", body = DecisionResource),
     (status = "default", description = "An error: invalid_request, decision_not_found, not_leading", body = ErrorResource),
@@ -215,7 +215,7 @@ pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
             sum.and_modify(add).or_insert_with(|| one.clone());
         }
     }
-    // Also those that nothing is asked of.
+    // Partitions without requests are listed, too.
     for &partition in sizes.keys() {
         partitions.entry(partition).or_insert(PartitionLoad {
             store: 0,
@@ -291,7 +291,7 @@ fn load_sample(sample: &Sample) -> LoadSample {
     }
 }
 
-/// A decision; `with_input` adds what it was made of.
+/// A decision; `with_input` adds its input.
 fn decision_resource(kept: &Kept, with_input: bool) -> DecisionResource {
     let decision = &kept.decision;
     let relief = match &decision.outcome {

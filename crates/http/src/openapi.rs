@@ -149,7 +149,7 @@ impl Modify for Codes {
     }
 }
 
-/// Says of each option of a store which kinds have it.
+/// Adds to each option of a store the kinds that have it.
 struct Kinds;
 
 impl Modify for Kinds {

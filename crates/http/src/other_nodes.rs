@@ -55,7 +55,7 @@ pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(app: &App, target:
     Answers { answers, silent }
 }
 
-/// Refuses what this process cannot answer, and names the nodes that can. `why` is what it lacks.
+/// The refusal of a request that this process cannot answer, with the nodes that can. `why` names the part that it lacks.
 pub(super) fn ask_a_node(app: &App, why: &str) -> ApiError {
     let addresses: Vec<String> = live(app).into_iter().map(|(_, address)| address).collect();
     let message = match &addresses[..] {

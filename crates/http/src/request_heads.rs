@@ -53,9 +53,9 @@ pub(super) struct RequestHeads<S> {
 enum State {
     /// A header is being read.
     Head,
-    /// So many bytes of the buffer are a whole header, followed by so many bytes of a body.
+    /// This number of bytes of the buffer is a whole header, followed by this number of bytes of a body.
     Handing(usize, u64),
-    /// So many bytes of a body are left.
+    /// This number of bytes of a body is left.
     Body(u64),
     /// All further bytes are passed on.
     Rest,

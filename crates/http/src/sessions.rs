@@ -29,7 +29,7 @@ pub(super) struct Credentials {
     token: Option<String>,
 }
 
-/// Show who is signed in.
+/// Show the user who is signed in.
 #[utoipa::path(get, path = "/v1/session", tag = "access", security(()), responses(
     (status = 200, description = "The session", body = SessionResource),
     (status = "default", description = "An error: unauthorized", body = ErrorResource),

@@ -101,7 +101,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The push of a store as it is now; `None` if there was none.
+    /// The push of a store as it is now; `None` if the store was never pushed.
     pub(crate) fn push(&self, record: &StoreRecord) -> Option<PushResource> {
         let push = record.push.clone()?;
         let runs = !push.state.is_end();

@@ -1,5 +1,5 @@
-//! `/v1/stores/{store}/events` and `/v1/stores/{store}/stream`: logging events, how far they were read, and what they
-//! made.
+//! `/v1/stores/{store}/events` and `/v1/stores/{store}/stream`: logging events, the progress of reading them, and their
+//! effects.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -83,12 +83,12 @@ fn invalid_event(at: usize, reason: &str) -> ApiError {
     ))
 }
 
-/// The processes that are asked: the answering one alone, or all live nodes.
+/// The processes to ask: the answering one alone, or all live nodes.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Whose {
-    /// Whether only the answering process says what it has read, instead of all live nodes.
+    /// Whether only the answering process reports its progress, instead of all live nodes.
     #[serde(default)]
     #[param(default = false)]
     own: bool,

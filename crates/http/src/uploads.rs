@@ -42,7 +42,7 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Start {
-    /// The number of bytes before it in the file, all of which must have arrived.
+    /// The number of bytes before it in the file. All of these must have arrived.
     offset: u64,
 }
 

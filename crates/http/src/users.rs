@@ -1,4 +1,4 @@
-//! `/v1/users`, `/v1/audit`: the users of the cluster, and what people changed.
+//! `/v1/users`, `/v1/audit`: the users of the cluster, and the changes that people made.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,7 @@ fn count_default() -> usize {
     200
 }
 
-/// List what people changed lately through the control ports of the cluster.
+/// List the latest changes that people made through the control ports of the cluster.
 #[utoipa::path(get, path = "/v1/audit", tag = "access", params(Count), responses(
     (status = 200, description = "The changes, the latest first", body = AuditList),
     (status = "default", description = "An error: invalid_request, unavailable", body = ErrorResource),

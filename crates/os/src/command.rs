@@ -1,5 +1,5 @@
-//! Runs another program to its end: in a group of processes of its own, which is killed as a whole if it takes too long or
-//! is not wanted any more.
+//! Runs another program to its end: in a group of processes of its own, which is killed as a whole if the program takes too
+//! long or is not wanted any more.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -20,7 +20,7 @@ pub const TICK: Duration = Duration::from_millis(20);
 /// How long the output of a program that has ended may be kept open by processes that it has left.
 const OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs a program with this input. Returns the beginning of its output. `stopped` says why it is not to go on.
+/// Runs a program with this input. Returns the beginning of its output. `stopped` returns the reason to end it early.
 ///
 /// # Errors
 /// Why it did not end with success.

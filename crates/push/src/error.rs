@@ -38,7 +38,7 @@ pub enum PushError {
     #[error(transparent)]
     Topic(#[from] VersionTopicError),
 
-    /// The options contradict each other, or what they name.
+    /// The options contradict each other, or the store or files that they name.
     #[error("{0}")]
     WrongOptions(String),
 
@@ -46,7 +46,7 @@ pub enum PushError {
     #[error("{0}")]
     Unfit(String),
 
-    /// An answer of a node, or a file, is not what it must be.
+    /// An answer of a node, or a file, has an unexpected content.
     #[error("{0}")]
     Damaged(String),
 
@@ -69,7 +69,7 @@ pub enum PushError {
     #[error("{0}")]
     Cancelled(String),
 
-    /// The push was begun, and goes on without being watched: its version has to stay.
+    /// The push was begun, and continues without being watched: its version has to stay.
     #[error("{message}")]
     Continues {
         /// The state of the push.
@@ -134,7 +134,7 @@ impl PushError {
         }
     }
 
-    /// Whether the push goes on in the cluster after this error: its version has to stay.
+    /// Whether the push continues in the cluster after this error: its version has to stay.
     pub fn continues(&self) -> bool {
         match self {
             Self::Continues { .. } => true,

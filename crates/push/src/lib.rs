@@ -1,9 +1,9 @@
 //! Pushes: rows become a version, and clusters serve it.
 //!
 //! - [`build`]: rows to a version in a directory;
-//! - [`push`]: a build, and a deploy of what it made;
+//! - [`push`]: a build, and a deploy of its result;
 //! - [`deploy`]: a built version is brought to one cluster or to several, one after the other, and watched to its end;
-//! - [`compact`]: a push of what the events on top of a hybrid store's version have changed;
+//! - [`compact`]: a push of the changes that events have made on top of a hybrid store's version;
 //! - [`cancel`]: the end of a push under way.
 //!
 //! The nodes do the work of a deploy; these functions ask for it and watch. They read no arguments, print nothing and install no

@@ -168,7 +168,7 @@ pub enum Note<'a> {
     },
     /// The next cluster is begun after this time.
     Pausing(Duration),
-    /// A node cannot yet answer what the events made: it is asked again.
+    /// A node cannot return the results of the events yet: it is asked again.
     EventsRetried(&'a PushError),
     /// The events of a hybrid store were read.
     EventsRead {

@@ -44,7 +44,7 @@ pub struct Push {
     pub topic: Option<Topic>,
     /// Whether to create the store if it does not exist.
     pub create: bool,
-    /// Of an incremental push of what events on top of a version have made: that version. It must still be the current one, and values
+    /// Of an incremental push of the results of events on top of a version: that version. It must still be the current one, and values
     /// are taken as the events made them.
     pub events_on: Option<u64>,
 }
@@ -105,7 +105,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         )));
     }
     if options.incremental {
-        // It may be another one than its build was told.
+        // The current version may be a later one than the build was given.
         let of_current = current.and_then(|current| current.as_of_unix_ms);
         options.build.cut_unix_ms = options.build.cut_unix_ms.or(of_current);
     }
@@ -171,7 +171,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     let Some(error) = &rolled.error else {
         return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)));
     };
-    // A version of another base would undo what the other push has changed. What events have made is found again.
+    // A version of another base would undo what the other push has changed. The results of events are read again.
     let is_given_up = job.is_cancelled() || options.events_on.is_some() || error.code() == "base_changed";
     let is_unwanted = is_given_up && !error.continues();
     if !is_unwanted || rolled.has_swapped() {

@@ -1,9 +1,9 @@
 //! A rollout: a built version goes to several clusters, one after the other.
 //!
-//! The rule for failures: a cluster that cannot be reached before it has begun the push is left out, and the others go
-//! on. If the answer to the request that begins the push is lost, it is asked again: the run has an id, so that the push is not
+//! The rule for failures: a cluster that cannot be reached before it has begun the push is left out, and the others
+//! continue. If the answer to the request that begins the push is lost, it is asked again: the run has an id, so that the push is not
 //! begun twice. A cluster that fails later stops the rollout: the version may be to blame. Either way the job fails at the end, and
-//! its outcome says which clusters serve the version, how to go on, and how to go back.
+//! its outcome says which clusters serve the version, how to continue, and how to roll back.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};

@@ -66,7 +66,7 @@ impl Topic {
         Ok(sent.address.to_string())
     }
 
-    /// The error for a version that was not sent completely, with how to go on if the build is kept.
+    /// The error for a version that was not sent completely, with the command that continues from the kept build.
     pub(crate) fn failed(&self, error: PushError, store: &StoreName, dir: &Path) -> PushError {
         error.within(format!(
             "store {store} did not get the version; the build is kept, try again: fondaco deploy {store} {} --through {}",

@@ -19,7 +19,7 @@ use crate::error::RoleError;
 use crate::traces::TracesWork;
 
 /// How long the start of a process waits for a coordination service that it shares with others. Then it serves from the
-/// view that it remembers, and goes on asking.
+/// view that it remembers, and continues to ask.
 const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
@@ -56,7 +56,7 @@ impl Running {
         self.http_addr
     }
 
-    /// Waits until the process must not go on, and returns why. It then serves nothing any more, and must still be shut
+    /// Waits until the process must stop, and returns the reason. It then serves nothing any more, and must still be shut
     /// down. For most processes this never happens.
     pub fn failed(&self) -> impl Future<Output = Arc<AgentError>> + use<> {
         let fatal = self.agent.as_ref().map(|agent| agent.fatal());
@@ -73,7 +73,7 @@ impl Running {
 
     /// Waits at most for `patience` until it serves everything that it should, or from the view that it remembers.
     /// Returns whether it does. A process that shares a coordination service with others does not wait for that service
-    /// for ever: it goes on without, and clients get `LOADING` until it knows the cluster.
+    /// for ever: it starts without, and clients get `LOADING` until it knows the cluster.
     ///
     /// # Errors
     /// Why it must not take part in its cluster. It must still be shut down.
@@ -99,7 +99,7 @@ impl Running {
         Ok(is_seen || is_over())
     }
 
-    /// Stops: takes no new requests and interrupts fetches, which go on at the next start. The data directory is
+    /// Stops: takes no new requests and interrupts fetches, which continue at the next start. The data directory is
     /// unlocked when this returns.
     pub async fn shutdown(self) {
         let (sender, done) = oneshot::channel();

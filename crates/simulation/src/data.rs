@@ -38,7 +38,7 @@ struct Source {
 }
 
 impl Sources {
-    /// Builds a version for so many partitions.
+    /// Builds a version for this number of partitions.
     pub(crate) fn build(&mut self, partitions: PartitionCount) -> VersionDetail {
         self.last_build += 1;
         let build = self.last_build;

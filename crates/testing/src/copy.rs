@@ -8,7 +8,7 @@ use std::path::Path;
 /// How often a directory is listed while its entries are renamed.
 const LISTED_MAX: usize = 10_000;
 
-/// Copies a directory with everything in it. What changes meanwhile may be copied before or after.
+/// Copies a directory with everything in it. A file that changes meanwhile may be copied before or after the change.
 ///
 /// # Panics
 /// If it cannot be read or written.
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if is_complete {
             return Ok(());
         }
-        // What was renamed before it was copied is listed by its new name.
+        // A file that was renamed before it was copied is listed by its new name.
         entries = fs::read_dir(from)?;
     }
     Err(io::Error::other("entries are renamed again and again"))

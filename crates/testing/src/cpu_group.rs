@@ -17,7 +17,7 @@ pub struct CpuGroup {
 }
 
 impl CpuGroup {
-    /// A group with so many cores.
+    /// A group with this number of cores.
     ///
     /// # Errors
     /// No group can be made, for example without the rights of root.
@@ -40,7 +40,7 @@ impl CpuGroup {
         Ok(group)
     }
 
-    /// Gives it so many cores from now on.
+    /// Sets its number of cores from now on.
     ///
     /// # Errors
     /// The quota cannot be written.

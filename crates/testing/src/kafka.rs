@@ -107,7 +107,7 @@ impl KafkaWriter {
         assert!(flushed.is_ok(), "records cannot be sent: {flushed:?}");
     }
 
-    /// Gives the topic more partitions: so many.
+    /// Raises the number of partitions of the topic to this.
     ///
     /// # Panics
     /// If that fails.
@@ -296,7 +296,7 @@ impl Kafka {
         assert!(output.status.success(), "{errors}");
     }
 
-    /// Makes a topic with so many partitions.
+    /// Makes a topic with this number of partitions.
     ///
     /// # Panics
     /// If that fails.
@@ -304,7 +304,7 @@ impl Kafka {
         self.make_topic_with(name, partitions, &[])
     }
 
-    /// Makes a topic with so many partitions, and with properties.
+    /// Makes a topic with this number of partitions, and with properties.
     ///
     /// # Panics
     /// If that fails.
@@ -322,7 +322,7 @@ impl Kafka {
         writer
     }
 
-    /// Deletes a topic, and makes another one with its name and so many partitions.
+    /// Deletes a topic, and makes another one with its name and this number of partitions.
     ///
     /// # Panics
     /// If that fails.

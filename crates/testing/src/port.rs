@@ -16,7 +16,7 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// A free port of the loopback address that this process was not given before.
 ///
 /// # Panics
-/// If there is none.
+/// If no port is free.
 pub fn free_port() -> u16 {
     let mut given = GIVEN.lock();
     for attempt in 0..ATTEMPTS_MAX {

@@ -25,7 +25,7 @@ struct Network {
     ended: AtomicBool,
     is_cut: AtomicBool,
     reply_delay_ms: AtomicU64,
-    /// Each connection passes so many bytes in each direction; 0 for no limit.
+    /// The rate limit of each connection, in each direction; 0 for no limit.
     bytes_per_second: AtomicU64,
     /// How many bytes the server has sent.
     reply_bytes: AtomicU64,
@@ -90,7 +90,7 @@ impl Proxy {
         self.network.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
     }
 
-    /// From now on, each connection passes at most so many bytes in a second, in each direction.
+    /// From now on, each connection passes at most this number of bytes in a second, in each direction.
     pub fn limit(&self, bytes_per_second: u64) {
         self.network.bytes_per_second.store(bytes_per_second, Ordering::SeqCst);
     }

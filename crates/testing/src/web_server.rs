@@ -1,4 +1,4 @@
-//! A web server for tests and benchmarks, which answers as it is told to.
+//! A web server for tests and benchmarks, whose answers the caller chooses.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

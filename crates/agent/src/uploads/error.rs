@@ -114,7 +114,7 @@ pub enum UploadError {
 }
 
 impl UploadError {
-    /// That a source cannot be read, and what helps.
+    /// The source cannot be read, with the remedy.
     pub fn unreadable(error: &impl Display, remedy: &str) -> Self {
         Self::Unreadable(format!("{error}{remedy}"))
     }

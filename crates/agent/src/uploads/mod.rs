@@ -4,14 +4,14 @@
 //! ```text
 //! DATA/uploads/ID/manifest.json    names the files of the upload; ID identifies the version
 //! DATA/uploads/ID/given-away       the node may link the files into its version
-//! DATA/uploads/ID/NAME.part        a file of which a part has arrived; its length says how much
+//! DATA/uploads/ID/NAME.part        a partly arrived file; its length is that of the arrived part
 //! DATA/uploads/ID/NAME             a file that has arrived completely, verified and durable
 //! ```
 //!
-//! The directory is the whole state, so an upload can go on however the client or the node ended. A complete upload is
+//! The directory is the whole state, so an upload can be resumed however the client or the node ended. A complete upload is
 //! the source of a push: `upload://NODE/ID`. It is deleted when the version is swapped in or its push cancelled, since
 //! the nodes then have the version or do not want it. After a failed push, or when the client disconnects, it stays, so
-//! that the client can go on, until it has been idle for as long as deleted data is kept.
+//! that the client can resume it, until it has been idle for as long as deleted data is kept.
 
 mod error;
 mod source;
@@ -86,7 +86,7 @@ impl Uploads {
         })
     }
 
-    /// Begins an upload of a version for a store, or goes on with it. Space for its missing bytes is reserved, after
+    /// Begins an upload of a version for a store, or resumes it. Space for its missing bytes is reserved, after
     /// `make_room` has freed it.
     ///
     /// # Errors

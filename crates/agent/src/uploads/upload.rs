@@ -237,7 +237,7 @@ impl Turn {
         self.slot.shown()
     }
 
-    /// Checks whether the file may grow by so many bytes.
+    /// Checks whether the file may grow by this number of bytes.
     ///
     /// # Errors
     /// It would be longer than the manifest says.

@@ -1,4 +1,4 @@
-//! `fondaco balance`: what the cluster does about its load by itself.
+//! `fondaco balance`: how the cluster evens out its load by itself.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub struct BalanceOptions {
     #[command(subcommand)]
     command: Option<BalanceCommand>,
 
-    /// What the cluster does when load is uneven, nodes come, leave or die
+    /// The reaction when load is uneven, or nodes come, leave or die
     #[arg(long, value_enum)]
     mode: Option<Mode>,
 
-    /// What is moved when nodes struggle
+    /// The partitions to move when nodes struggle
     #[arg(long, value_enum)]
     policy: Option<Policy>,
 
@@ -50,7 +50,7 @@ pub struct BalanceOptions {
 
 #[derive(Debug, Subcommand)]
 enum BalanceCommand {
-    /// Show what makes the load hard to balance, or partitions unsafe, and what would help
+    /// Show the reasons that make the load hard to balance, or partitions unsafe, with remedies
     Advice(AdviceOptions),
 }
 
@@ -80,11 +80,11 @@ enum Mode {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Policy {
-    /// One partition of one of them, at random
+    /// One partition of one struggling node, at random
     One,
-    /// One partition of each
+    /// One partition of each struggling node
     Each,
-    /// Of each as many as it takes
+    /// As many partitions of each struggling node as needed
     Enough,
 }
 
@@ -163,7 +163,7 @@ fn text(settings: &[SettingResource]) -> String {
     )
 }
 
-/// Two times of the day, as minutes since midnight; equal ones for any time.
+/// Two times of the day, as minutes since midnight; equal ones mean any time.
 fn parse_hours(text: &str) -> Result<(u64, u64), String> {
     if text == "always" {
         return Ok((0, 0));

@@ -78,7 +78,7 @@ pub struct InputOptions {
     #[arg(long, value_name = "TIME", value_parser = unix_ms)]
     pub as_of: Option<u64>,
 
-    /// What to do about rows with the same key: fail, or keep the first or the last
+    /// The reaction to rows with the same key: fail, or keep the first or the last
     #[arg(long, default_value = "fail", value_name = "fail|first|last")]
     pub on_duplicate: OnDuplicate,
 
@@ -279,7 +279,7 @@ pub fn text(result: &BuildResult) -> String {
     }
     if let (Some(files_bytes), Some(index_bytes)) = (result.files_bytes, result.index_bytes) {
         text.push_str(&format!(
-            "version: {} in {} chunks, of which indexes {}{}\n",
+            "version: {} in {} chunks, with indexes of {}{}\n",
             output::bytes(files_bytes),
             output::count(result.chunks),
             output::bytes(index_bytes),

@@ -19,7 +19,7 @@ pub enum GraphCommand {
     Query(QueryOptions),
     /// Show the steps of a query, without carrying it out
     Explain(StepsOptions),
-    /// Carry a query out, and show its steps with what each took
+    /// Carry a query out, and show its steps with the time that each took
     Profile(StepsOptions),
     /// List the graphs
     List(ListOptions),
@@ -86,7 +86,7 @@ pub struct RepairOptions {
     node: ControlPort,
 }
 
-/// A query, and what it is about.
+/// A query, with its graph and parameters.
 #[derive(Debug, Args)]
 struct QueryText {
     /// The graph

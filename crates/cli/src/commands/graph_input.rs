@@ -7,7 +7,7 @@ use fondaco_push::{GraphResult, Rows};
 
 use crate::output;
 
-/// What a graph is built from.
+/// The input of a graph.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Graphs")]
 pub struct GraphInput {
@@ -40,7 +40,7 @@ pub struct GraphInput {
     #[arg(long, value_name = "COLUMN", default_value = "name", conflicts_with = "key")]
     vertex_name: String,
 
-    /// What to do about edges to vertices that no file of vertices has: fail, add the vertices, or skip the edges
+    /// The reaction to edges to vertices that no file of vertices has: fail, add the vertices, or skip the edges
     #[arg(long, value_name = "fail|add|skip", default_value = "fail", conflicts_with = "key")]
     unknown_vertices: UnknownVertices,
 }

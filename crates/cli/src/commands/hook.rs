@@ -63,7 +63,7 @@ pub struct LocalOptions {
     #[arg(long, value_name = "NUMBER")]
     cores: Option<f64>,
 
-    /// Up to how many it can be enlarged
+    /// The most processors that a node can be enlarged to
     #[arg(long, value_name = "NUMBER", requires = "cores")]
     cores_max: Option<f64>,
 
@@ -71,12 +71,12 @@ pub struct LocalOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
 
-    /// Up to how much it can be enlarged
+    /// The most memory that a node can be enlarged to
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "memory")]
     memory_max: Option<u64>,
 }
 
-/// What the controller asks for.
+/// The request of the controller.
 #[derive(Deserialize)]
 struct Call {
     action: String,
@@ -163,7 +163,7 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
         }
     };
     if let Some(pid) = process_of(&dir) {
-        // The call that started it may have been killed before it did this.
+        // The call that started it may have been killed before this.
         confine(&facts, pid.as_raw_nonzero().get().unsigned_abs(), &call.request)?;
         return Ok(facts.http);
     }
@@ -185,7 +185,7 @@ fn start(options: &LocalOptions, call: &Call) -> anyhow::Result<String> {
         .stderr(log)
         .process_group(0);
     let pid = node.spawn().context("cannot start the node")?.id();
-    // An answer that it failed means that nothing runs.
+    // A failed call means that no node runs.
     match confine(&facts, pid, &call.request) {
         Ok(()) => Ok(facts.http),
         Err(error) => {
@@ -205,7 +205,7 @@ fn confine(facts: &Facts, pid: u32, request: &str) -> anyhow::Result<()> {
     group.enter(pid)
 }
 
-/// Doubles what a node may use, up to the limit.
+/// Doubles the limits of a node, up to the largest ones.
 fn enlarge(options: &LocalOptions, call: &Call) -> anyhow::Result<()> {
     let (dir, mut facts) = find(options, call)?.context("the node was not started by this hook")?;
     if facts.enlarged.as_ref() == Some(&call.request) {
@@ -235,7 +235,7 @@ fn enlarge(options: &LocalOptions, call: &Call) -> anyhow::Result<()> {
     write(&dir, &facts)
 }
 
-/// Stops a node, and deletes what it has. One that is not known has been taken back.
+/// Stops a node, and deletes its files. An unknown one was stopped earlier.
 fn take_back(options: &LocalOptions, call: &Call) -> anyhow::Result<()> {
     let Some((dir, _)) = find(options, call)? else {
         return match call.machine {

@@ -60,7 +60,7 @@ pub fn finish(mut outcome: Outcome, is_several: bool, is_deploy: bool, output: &
         let error = anyhow::Error::new(error);
         return Err(match outcome.kept.filter(|_| !is_deploy) {
             None => error,
-            Some(kept) if continues => error.context(format!("it goes on from {kept}: keep that until it has ended")),
+            Some(kept) if continues => error.context(format!("it continues from {kept}: keep that until it has ended")),
             Some(kept) => {
                 let difference = match outcome.build.as_ref().is_some_and(BuildResult::is_difference) {
                     true => ", as long as the store has the version that it changes",
@@ -120,7 +120,7 @@ pub fn cluster_text(name: &StoreName, outcome: &ClusterOutcome) -> String {
     }
 }
 
-/// How to go on and how to go back, for a version that is kept at this place.
+/// The commands to continue and to roll back, for a version that is kept at this place.
 fn advice(outcome: &Outcome, kept: &str) -> String {
     let (name, clusters) = (&outcome.store, &outcome.rolled.clusters);
     let addresses = |is_swapped: bool| {
@@ -130,7 +130,7 @@ fn advice(outcome: &Outcome, kept: &str) -> String {
         those.map(|outcome| &*outcome.cluster)
     };
     let mut text = format!(
-        "store {name} does not serve the version in every cluster: to go on, fondaco deploy {name} {kept} --to {}",
+        "store {name} does not serve the version in every cluster: to continue, fondaco deploy {name} {kept} --to {}",
         addresses(false).collect::<Vec<_>>().join(",")
     );
     if outcome.upload {

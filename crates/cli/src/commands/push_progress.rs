@@ -201,7 +201,7 @@ fn waiting_text(absent: &AbsentNode) -> String {
     }
 }
 
-/// Shows the progress of a push: what it waits for, if all files are there.
+/// Shows the progress of a push, or the reason that it waits if all files are there.
 fn show(display: &mut Display, push: &PushResource) {
     if is_waiting(push) {
         return display.show_waiting(&problems(&push.nodes).join("; "));
@@ -215,7 +215,7 @@ fn time_left(push: &PushResource) -> Option<Duration> {
     push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
 }
 
-/// The progress of a push under way: what it waits for, or how far its nodes are.
+/// The progress of a push under way: the reason that it waits, or the progress of its nodes.
 pub fn state_text(push: &PushResource) -> String {
     let problems = problems(&push.nodes);
     if is_waiting(push) {

@@ -104,7 +104,7 @@ pub struct RunOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fondaco rebalance status --json")]
 pub struct StatusOptions {
-    /// The number of the plan; the latest that was run, unless said
+    /// The number of the plan; by default the latest that was run
     #[arg(value_name = "PLAN")]
     plan: Option<u64>,
 
@@ -123,7 +123,7 @@ pub struct ListOptions {
 /// `fondaco rebalance pause`, `resume`, `cancel`.
 #[derive(Debug, Args)]
 pub struct StateOptions {
-    /// The number of the plan; the one under way, unless said
+    /// The number of the plan; by default the one under way
     #[arg(value_name = "PLAN")]
     plan: Option<u64>,
 
@@ -131,7 +131,7 @@ pub struct StateOptions {
     node: ControlPort,
 }
 
-/// What the plan is to do.
+/// The moves that the plan shall make.
 #[derive(Debug, Clone, Default, Args)]
 struct RequestOptions {
     /// Nodes to give their share of partitions; without any option, all live nodes without partitions
@@ -154,7 +154,7 @@ struct RequestOptions {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     moves_per_node: Option<u32>,
 
-    /// Why, for those who read the list of plans
+    /// The reason, for readers of the list of plans
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }

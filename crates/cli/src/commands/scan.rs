@@ -40,7 +40,7 @@ pub struct ScanOptions {
 /// Prints keys.
 pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
     let mut connection = options.node.connect()?;
-    // A scan by a pattern finds nothing where there is no such store: that is for people to know.
+    // A scan by a pattern finds nothing without an error if the store does not exist: this command fails then.
     let size = redis::cmd("FONDACO.SIZE")
         .arg(options.store.as_str())
         .query::<u64>(&mut *connection);

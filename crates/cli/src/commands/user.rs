@@ -1,4 +1,4 @@
-//! `fondaco user` and `fondaco audit`: the users of the cluster, and what people changed.
+//! `fondaco user` and `fondaco audit`: the users of the cluster, and their changes.
 
 use std::io::{BufRead, IsTerminal, stdin};
 
@@ -41,7 +41,7 @@ pub struct PutOptions {
     /// The name
     name: String,
 
-    /// What the user may do at control ports and in the console; nothing unless said
+    /// The rights of the user at control ports and in the console; none by default
     #[arg(long, value_enum)]
     role: Option<Role>,
 

@@ -86,7 +86,7 @@ fn serves(store: &StoreResource) -> String {
     }
 }
 
-/// The push under way, and what it waits for, in a line.
+/// The push under way, and the reason that it waits, in a line.
 pub fn push_text(push: &PushResource) -> String {
     let state = format!("{:?}", push.state).to_lowercase();
     format!(

@@ -1,4 +1,4 @@
-//! `fondaco why`: what the cluster decided about its load, and why.
+//! `fondaco why`: the decisions of the cluster about its load, with reasons.
 
 use std::fmt::Write;
 use std::fs;
@@ -34,7 +34,7 @@ pub struct WhyOptions {
     #[arg(long, conflicts_with = "decision")]
     moves: bool,
 
-    /// Make the decision again from what it was made of, and compare
+    /// Make the decision again from its input, and compare
     #[arg(long, requires = "decision")]
     replay: bool,
 
@@ -49,9 +49,9 @@ pub struct WhyOptions {
 /// A decision that was made again, as JSON.
 #[derive(Serialize)]
 struct Replayed {
-    /// Whether the same was decided.
+    /// Whether both decisions are the same.
     same: bool,
-    /// What was decided then.
+    /// The decision at that time.
     then: DecisionResource,
     /// The reasons of the decision that was made again.
     reasons: Vec<String>,
@@ -96,7 +96,7 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
 fn replay(then: DecisionResource, output: &Output) -> anyhow::Result<()> {
     let Some(input) = then.input.clone() else {
         bail!(
-            "decision {} was made too long ago: what it was made of is not kept any more",
+            "decision {} was made too long ago: its input is not kept any more",
             then.number
         );
     };

@@ -8,7 +8,7 @@ use super::cluster::{Cluster, Shape};
 use super::node::until;
 use super::readers::{Readers, none_since};
 
-/// A cluster with data, whose nodes have so many backups, and which acts by itself within seconds.
+/// A cluster with data on this number of replicas, which acts by itself within seconds.
 fn acting(nodes: u32, replicas: u32) -> Cluster {
     let cluster = Cluster::start(Shape {
         nodes,
@@ -96,7 +96,7 @@ fn requests_leave_a_node_in_maintenance() {
     until("it is not asked any more", || {
         let before = std::mem::replace(&mut last, asked());
         let answers = readers.answers();
-        until("readers go on", || readers.answers() > answers + 200);
+        until("readers continue", || readers.answers() > answers + 200);
         asked() == last && last == before
     });
     // It still gets what is pushed.

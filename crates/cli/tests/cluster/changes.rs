@@ -311,7 +311,7 @@ fn a_vertex_removed_while_it_changes_is_whole_or_gone() {
             labelled.is_empty() || labelled == [["yy"]],
             "round {round}: {labelled:?}"
         );
-        // Whatever is left of it, another removal removes.
+        // Another removal removes the rest of it.
         ask::<u64>(node, "FONDACO.VERTEX REMOVE social yy", &[]);
         change(node, "FONDACO.VERTEX PUT social yy");
         let found = rows(node, "MATCH (a {name: 'yy'}) RETURN size(labels(a)), coalesce(a.p, 0)");
@@ -341,7 +341,7 @@ fn with_client(dev: &Node, work: impl AsyncFnOnce(&Client, &StoreName, &PutOptio
     });
 }
 
-/// What a kill between the two records of an edge leaves is completed by the repair.
+/// The repair completes an edge if a kill has left only one of its two records.
 #[test]
 fn edges_that_are_half_there_are_repaired() {
     let (_dir, dev) = cluster();

@@ -8,7 +8,7 @@ use fondaco_testing::{HttpAnswer, serve_http};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// What the collector does with requests.
+/// The reaction of the collector to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     Takes,

@@ -116,7 +116,7 @@ fn members_are_stopped_and_started_by_hand() {
     // When a leader stops, the other controller takes over.
     for name in ["controller-1", "controller-2"] {
         cluster.http_post(&format!("/v1/dev/members/{name}/stop"), json!({}));
-        until("somebody leads", || {
+        until("a controller leads", || {
             cluster.http_get("/v1/cluster")["leader"].is_string()
         });
         cluster.http_post(&format!("/v1/dev/members/{name}/start"), json!({}));

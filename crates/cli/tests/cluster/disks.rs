@@ -56,7 +56,7 @@ fn a_push_tolerates_a_full_disk_if_the_store_allows() {
     // The same path, now with room. Without the data of the small disk, the node has lost its data.
     cluster.widen("node-3");
     cluster.launch("node-3");
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     cluster.until_holds("node-3", &["version-1"]);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
 }

@@ -78,5 +78,5 @@ fn stores_become_everywhere_and_follow_new_nodes() {
 
 pub fn readers_go_on(readers: &Readers) {
     let before = readers.answers();
-    until("reads go on", || readers.answers() > before + 1000);
+    until("reads continue", || readers.answers() > before + 1000);
 }

@@ -32,7 +32,7 @@ fn served(script: PathBuf) -> String {
     format!("http://{address}/machines")
 }
 
-/// What a script answers to this input, as a web server would: it fails with what the script has to say.
+/// The answer of a script to this input, in the form of a web server: a failure has the errors of the script as its text.
 fn run(script: &Path, body: &[u8]) -> (&'static str, Vec<u8>) {
     let mut child = Command::new(script)
         .stdin(Stdio::piped())
@@ -219,7 +219,7 @@ fn a_full_cluster_gets_a_node_and_an_idle_one_returns_it() {
     until("readers have gone on", || readers.answers() > answers + 200);
     none_since(&readers.stop(), began);
 
-    // Every decision can be made again from what it was made of.
+    // Every decision can be made again from its input.
     let decisions = cluster.get("node-1").json(&["why", "--last", "300"])["decisions"].clone();
     let begun = decisions.as_array().unwrap().iter().find(|one| one["request"] == 1);
     let number = begun.expect("it is listed")["number"].to_string();
@@ -249,7 +249,7 @@ fn in_trouble(way: Way) {
     let calls = hook.calls("request").len();
     until("it is called", || hook.calls("request").len() > calls);
     let number = decided(&cluster);
-    until("decisions go on", || decided(&cluster) > number + 1);
+    until("decisions continue", || decided(&cluster) > number + 1);
     assert!(!why(&cluster).contains("no answer within"), "they waited for the hook");
     until("it is killed", || why(&cluster).contains("no answer within 10 s"));
     assert_eq!(leader(&cluster), before, "the leader still leads");

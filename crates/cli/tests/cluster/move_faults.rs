@@ -70,7 +70,7 @@ impl Moving {
         moves.filter(|one| one["state"] == state).count()
     }
 
-    /// Lets the plan go on at full speed. All its moves succeed, and no reader saw an error.
+    /// Lets the plan continue at full speed. All its moves succeed, and no reader saw an error.
     fn succeeds(self) {
         let rate = ["config", "set", "move-rate-bytes-per-second=0"];
         until("settings can be changed", || {
@@ -135,7 +135,7 @@ fn a_donor_killed_during_a_move_causes_no_error() {
 }
 
 #[test]
-fn a_receiver_killed_during_a_move_goes_on_when_back() {
+fn a_receiver_killed_during_a_move_continues_when_back() {
     let cluster = Cluster::start(Shape::default());
     let mut moving = Moving::begin(cluster, &["node-2", "node-3", "router-1"]);
     let receiver = moving.cluster.number("node-1");
@@ -165,14 +165,14 @@ fn two_leaders_for_a_moment_do_no_harm() {
     until_leads(&moving.cluster, other);
     let done = moving.moves("done");
     set_rate(&moving.cluster, 20 * SLOWLY);
-    until("the other one goes on", || moving.moves("done") > done);
+    until("the other one continues", || moving.moves("done") > done);
     // It still takes itself for the leader.
     signal(&moving.cluster, leader, Signal::CONT);
     moving.succeeds();
 }
 
 #[test]
-fn a_plan_goes_on_after_zookeeper_was_silent() {
+fn a_plan_continues_after_zookeeper_was_silent() {
     let mut zookeeper = ZooKeeper::start();
     let cluster = Cluster::start_at(Shape::default(), &zookeeper.address());
     let moving = Moving::begin(cluster, &["node-1", "node-2", "node-3", "router-1"]);

@@ -57,7 +57,7 @@ fn the_cluster_serves_without_a_node_that_is_cut_off() {
     assert!(held.is_some());
 
     lan.set_cuts(BTreeSet::new());
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     cluster.until_ready();
     none_since(&readers.stop(), detected);
     let mut redis = cluster.get("node-3").redis();
@@ -85,7 +85,7 @@ fn a_node_without_zookeeper_serves_and_forwards_to_other_nodes() {
     let mut redis = cluster.get("node-3").redis();
     until("it hears of the swap", || read_all(&mut redis) == Ok(2));
     own_way.heal();
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     cluster.until_live(number, true);
     cluster.until_ready();
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(2));

@@ -35,7 +35,7 @@ fn a_detected_dead_node_fails_no_read_and_catches_up() {
     until("readers have gone on", || readers.answers() > answers + 500);
 
     cluster.launch("node-3");
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     // It was killed when its second version arrived: the first one is a backup, and it has both.
     cluster.until_holds("node-3", &["version-1", "version-2"]);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(2));

@@ -227,7 +227,7 @@ fn a_version_directory_replaced_during_a_push_is_noticed() {
     fs::remove_dir_all(&source).unwrap();
     fs::rename(cluster.build(2), &source).unwrap();
     cluster.launch("node-3");
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     cluster.until_ready();
     for name in ["node-1", "node-2", "node-3", "router-1"] {
         assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");

@@ -80,7 +80,7 @@ impl Client {
             self.shared.written.load(SeqCst).saturating_sub(failed)
         };
         let before = acknowledged();
-        until("writes go on", || acknowledged() >= before + writes);
+        until("writes continue", || acknowledged() >= before + writes);
     }
 
     /// Returns how many writes were acknowledged, and the errors. Panics if a read has missed a write, or if a process misses one now.

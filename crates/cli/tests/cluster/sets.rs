@@ -212,7 +212,7 @@ fn queries_are_whole_while_a_node_is_stopped() {
 }
 
 #[test]
-fn sets_are_refused_where_there_are_none() {
+fn sets_are_refused_by_stores_without_sets() {
     let (dir, dev) = graph();
     let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
     let refused = |router: &mut redis::Connection, words: &str, part: &str| {

@@ -76,7 +76,7 @@ fn a_versioned_store_over_its_quota_takes_only_deletions() {
         assert_eq!(redis.get::<_, String>("s:1"), Ok(long.clone()));
     }
 
-    // What is deleted makes room.
+    // Deletions make room.
     for key in KEYS / 2..KEYS {
         let () = redis.del(format!("s:{key}")).unwrap();
     }
@@ -88,5 +88,5 @@ fn a_versioned_store_over_its_quota_takes_only_deletions() {
     let listed = cluster.any().done(&["store", "show", "s"]);
     assert!(listed.contains("takes only deletions"), "{listed}");
     cluster.any().done(&["store", "alter", "s", "--space-quota", "1GB"]);
-    until("writes go on", || set(&mut redis, KEYS).is_ok());
+    until("writes continue", || set(&mut redis, KEYS).is_ok());
 }

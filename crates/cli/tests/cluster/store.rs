@@ -11,7 +11,7 @@ use super::cluster::{Cluster, Shape, is_ready};
 use super::node::until;
 use super::values::{self, STORE};
 
-/// Options of a versioned store of which a read uses one replica and must still see every write: so any missed write shows.
+/// Options of a versioned store whose reads use one replica and must still see every write: so any missed write shows.
 pub const READ_ONE: [&str; 8] = [
     "--kind",
     "versioned",
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     /// Waits until no node is late with the store.
-    pub fn until_nobody_is_late(&self) {
+    pub fn until_no_node_is_late(&self) {
         until("no node is late", || {
             let store = self.any().http_get("/v1/stores/s");
             store["late"].as_array().unwrap().is_empty()

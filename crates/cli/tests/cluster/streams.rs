@@ -85,7 +85,7 @@ fn increments_are_exact_although_nodes_are_killed() {
     let expected: Vec<Option<i64>> = counting.join().unwrap().into_iter().map(Some).collect();
     let push = cluster.ended();
     assert_eq!(push["state"], "swapped", "{push}");
-    cluster.until_nobody_is_late();
+    cluster.until_no_node_is_late();
     let names = ["node-1", "node-2", "node-3"];
     let check = |cluster: &Cluster, name: &str, version: u64| {
         let mut found = Vec::new();

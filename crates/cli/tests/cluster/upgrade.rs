@@ -66,7 +66,7 @@ impl Clients {
     fn go_on(&self) {
         let done = || [self.shared.reads.load(SeqCst), self.shared.writes.load(SeqCst)];
         let before = done();
-        until("clients go on", || {
+        until("clients continue", || {
             let now = done();
             (0..2).all(|client| now[client] > before[client] + 100) || !self.shared.failures.lock().is_empty()
         });

@@ -56,7 +56,7 @@ impl Writers {
         });
     }
 
-    /// Stops the clients, none of which may have met a failure; returns the last acknowledged write of each key.
+    /// Stops the clients, which must not have met a failure; returns the last acknowledged write of each key.
     pub fn stop(mut self) -> BTreeMap<String, u64> {
         self.shared.stop.store(true, SeqCst);
         let threads = std::mem::take(&mut self.threads);

@@ -31,7 +31,7 @@ const CORES: [f64; 2] = [0.05, 0.2];
 /// For how long it is measured how many reads the servers can bear at first.
 const CALIBRATION: Duration = Duration::from_secs(3);
 /// With how much of that the load begins. Reads that come one by one take several times the processor time of those that
-/// have waited together: on most machines so many are too many for the smaller server, and few for both together.
+/// have waited together: on most machines this load is too much for the smaller server, and little for both together.
 const DEMAND: f64 = 0.7;
 /// By how much the load rises each second as long as the smaller server does not struggle: how much it bears depends on the
 /// machine, and both together bear more than twice of that.
@@ -42,7 +42,7 @@ const CALM: Duration = Duration::from_secs(12);
 /// How many threads read, each over a connection of its own, one key at a time.
 const READERS: usize = 8;
 
-/// Threads that read random keys, as fast as they can or so many a second: then the load does not rise with what the
+/// Threads that read random keys, as fast as they can or at a rate: then the load does not rise with what the
 /// servers can bear. They end with the test.
 struct Load {
     shared: Arc<LoadState>,
@@ -95,7 +95,7 @@ fn read(client: &redis::Client, state: &LoadState, seed: u64) {
     while !state.is_ended.load(Relaxed) {
         let limit = state.reads_per_second.load(Relaxed);
         if limit > 0 {
-            // What could not be sent in time is not made up for.
+            // Requests that could not be sent in time are not made up for.
             due = Instant::now().max(due + Duration::from_secs_f64(READERS as f64 / limit as f64));
             thread::sleep(due.saturating_duration_since(Instant::now()));
         }

@@ -37,13 +37,13 @@ const ANSWERS_MIN: u64 = 500;
 /// How long before they are logged events happen, in milliseconds.
 const BACK_MS: u64 = 3_600_000;
 const BROKER: &str = "the broker";
-/// Of so many events one deletes its key.
+/// One of this number of events deletes its key.
 const DELETIONS: u64 = 7;
 
 /// The key and the number of a record of the topic; `None` of an increment.
 type Record = Option<(usize, u64)>;
 
-/// What is known to be in the topic.
+/// The events that are known to be in the topic.
 #[derive(Default)]
 struct Topic {
     /// The number of the latest event of each key.
@@ -270,7 +270,7 @@ fn get(url: &str) -> Option<serde_json::Value> {
     serde_json::from_reader(response.body_mut().as_reader()).ok()
 }
 
-/// What is killed, and started again: each once before any a second time.
+/// The processes to kill and start again: each once before any a second time.
 struct Faults {
     rng: Rng,
     bag: Vec<String>,
@@ -300,7 +300,7 @@ impl Faults {
         }
     }
 
-    /// Kills for about so long, with a push meanwhile, and goes on until all were killed and enough was answered: a busy
+    /// Kills processes for about this time, with a push meanwhile, and continues until all were killed and enough was answered: a busy
     /// machine takes longer to start processes again, and to answer.
     fn make_around_a_push(
         &mut self,
@@ -312,7 +312,7 @@ impl Faults {
     ) {
         let begun = Instant::now();
         self.make(cluster, kafka, history, begun + lasts / 3);
-        // A second version reads the topic from the beginning, while the first one goes on.
+        // A second version reads the topic from the beginning, while the first one continues.
         cluster.until_ready();
         cluster.any().done(push);
         let mut end = begun + lasts;

@@ -31,7 +31,7 @@ fn read(node: &Node, store: &str, key: u64) -> Option<String> {
     node.redis().get(format!("{store}:{key}")).unwrap()
 }
 
-/// A node with so many keys in the store, and the path of a backup that is not there yet.
+/// A node with this number of keys in the store, and the path of a backup that is not there yet.
 fn with_carts(keys: u64) -> (Dev, PathBuf) {
     let dev = Dev::start();
     create(&dev);

@@ -94,7 +94,7 @@ fn a_build_uses_little_more_than_its_memory_limit() {
         let rows = (file * ROWS..(file + 1) * ROWS).map(|row| (row.to_string(), format!("{row:01000}")));
         write_csv(&input.join(format!("{file}.csv")), rows);
     }
-    // Four times as much input as memory, and many threads, each of which loads, sorts and frees its share.
+    // Four times as much input as memory, and many threads: each loads, sorts and frees its share.
     let peak = peak_of_build(directory.path(), &input, &["--memory", "64MiB", "--threads", "16"]);
     // The documentation promises 256 MiB above the limit, which covers large batches of columns. These rows need 64 MiB
     // for the sort, some 20 for the program, and 3 for each thread.

@@ -73,7 +73,7 @@ fn names_in(dir: &Path) -> BTreeSet<String> {
 fn until_nothing_leaks(node: &Node, data: &Path) {
     let (mut expected, mut found) = Default::default();
     let mut trash = BTreeSet::new();
-    until("no file is left that nobody needs", || {
+    until("all files are deleted that no version needs", || {
         let versions = node.http_get("/v1/stores/s/versions");
         expected = versions["versions"]
             .as_array()

@@ -355,7 +355,7 @@ impl Shared {
         }
     }
 
-    /// Goes on with the last view.
+    /// Keeps the last view.
     fn discontinue(&self, discontinuity: Discontinuity) {
         let mut state = self.state.lock();
         state.stale_since.get_or_insert_with(Instant::now);

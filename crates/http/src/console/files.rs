@@ -1,6 +1,6 @@
 //! The files of the pages.
 
-/// The name of each file, and what is in it.
+/// The name of each file, with its content.
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!($name))),*]

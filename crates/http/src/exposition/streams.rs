@@ -82,7 +82,7 @@ impl Observed {
     }
 }
 
-/// How far the version that is furthest behind has to go, for each partition of a topic.
+/// The lag of the version that is furthest behind, for each partition of a topic.
 fn lags(encoder: &mut DescriptorEncoder<'_>, all: &[(&StoreName, Vec<OverlayStatus>)]) -> fmt::Result {
     let mut lags = BTreeMap::<(&str, u32), (u64, u64)>::new();
     for (store, versions) in all {

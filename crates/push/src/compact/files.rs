@@ -1,4 +1,4 @@
-//! What events have changed, in files for a build: Parquet, since keys and values are any bytes.
+//! The changes that events have made, in files for a build: Parquet, since keys and values are any bytes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

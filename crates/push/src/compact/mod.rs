@@ -1,7 +1,8 @@
 //! Compaction: a new version of a hybrid store from the current one and the events on top of it.
 //!
-//! It is an incremental push: nodes say what the events up to a time have made of keys, and that is the difference. The
-//! time is one up to which no event may come any more, on any node, so that none is lost: later ones count on top.
+//! It is an incremental push: nodes return the values that events up to a time have given to keys, and these are the
+//! difference. The time is a watermark: no node expects an event up to it any more, so that no event is lost. Later ones
+//! count on top.
 
 mod files;
 
@@ -24,7 +25,7 @@ use crate::push::{Push, Pushed, push};
 use crate::rollout::Clusters;
 use crate::scratch::Scratch;
 
-/// How often another time is chosen, because a node does not know what events up to the first one made.
+/// How often another time is chosen, because a node does not know the results of events up to the first one.
 const TRIES: u32 = 5;
 
 /// The pause before another time is chosen.
@@ -66,9 +67,9 @@ struct Part {
     partitions: PartitionSet,
 }
 
-/// Which nodes say what the events on top of a version made.
+/// The nodes to read the results of events from, each for a part of the overlay.
 struct Parts {
-    /// Up to when each of them has all events.
+    /// The time up to which each of them has all events.
     until_unix_ms: u64,
     nodes: Vec<Part>,
 }
@@ -76,7 +77,7 @@ struct Parts {
 /// Pushes a new version of a hybrid store, which contains the events on top of the current one.
 ///
 /// # Errors
-/// The store has no stream or no version; nodes do not answer what the events made; or the push fails.
+/// The store has no stream or no version; nodes do not return the results of the events; or the push fails.
 pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<Compacted, PushError> {
     let (name, work) = (&options.store, &options.work);
     let client = endpoint.client()?;
@@ -215,7 +216,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Writes what the events have changed to files in a directory.
+    /// Writes the changes that the events have made to files in a directory.
     fn collect(
         &self,
         name: &StoreName,
@@ -240,7 +241,7 @@ impl Parts {
             }
             files.finish()
         };
-        // The others need not go on if one fails.
+        // The others may stop if one fails.
         let read = |number, part| read_part(number, part).inspect_err(|_| is_over.store(true, Relaxed));
         let mut all = Files::default();
         thread::scope(|scope| {

@@ -115,7 +115,7 @@ impl Exporter {
         }
     }
 
-    /// Sends the next batch; whether to go on at once.
+    /// Sends the next batch. Returns whether to send another one at once.
     fn send_batch(&mut self) -> bool {
         let endpoint = self.settings.traces_endpoint();
         if endpoint.is_empty() {
@@ -197,7 +197,7 @@ fn agent() -> Agent {
         .new_agent()
 }
 
-/// Where spans go: the path of OTLP is added where the setting has none.
+/// The URL to send spans to: the path of OTLP is added where the setting has none.
 fn url_of(endpoint: &str) -> String {
     let base = endpoint.strip_suffix('/').unwrap_or(endpoint);
     let host = base.split_once("://").map_or(base, |(_, host)| host);
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_spans_is_added_where_there_is_none() {
+    fn a_missing_path_of_spans_is_added() {
         for (endpoint, url) in [
             ("http://c:4318", "http://c:4318/v1/traces"),
             ("http://c:4318/", "http://c:4318/v1/traces"),

@@ -1,4 +1,4 @@
-//! Which processes may be nodes of a cluster, on a real ZooKeeper.
+//! The admission of processes as nodes of a cluster, on a real ZooKeeper.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ fn stop(running: Running) {
     runtime.block_on(running.shutdown());
 }
 
-/// Why a started node must not go on.
+/// The reason that a started node must stop.
 fn failure(running: &Running) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -34,7 +34,7 @@ fn failure(running: &Running) -> String {
         .unwrap();
     let patience = std::time::Duration::from_secs(60);
     let error = runtime.block_on(async { tokio::time::timeout(patience, running.failed()).await });
-    error.expect("the node goes on").to_string()
+    error.expect("the node does not stop").to_string()
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_node_absent_from_a_tolerated_push_catches_up_itself() {
     assert_eq!(cluster.client.served_build(50), 2);
 
     cluster.start_again("node-3");
-    cluster.wait_nobody_late();
+    cluster.wait_no_node_late();
     cluster.wait_ready();
     cluster.all_serve(2, 50);
 }
@@ -135,7 +135,7 @@ fn a_changed_directory_does_not_pass_for_the_pushed_version() {
     fs::remove_dir_all(&source).unwrap();
     fs::rename(other, &source).unwrap();
     cluster.start_again("node-3");
-    cluster.wait_nobody_late();
+    cluster.wait_no_node_late();
     cluster.wait_ready();
     cluster.all_serve(1, 50);
 }

@@ -27,7 +27,7 @@ impl TestCluster {
         Self::start_of(3, 1, change)
     }
 
-    /// A cluster of so many nodes, spread over so many zones in turn; the router is in the first zone.
+    /// A cluster with this number of nodes, which are spread over this number of zones in turn; the router is in the first zone.
     pub fn start_of(nodes: u32, zones: u32, change: impl FnOnce(&mut Config)) -> Self {
         let dir = TempDir::new().unwrap();
         let mut common = config(dir.path());
@@ -123,7 +123,7 @@ impl TestCluster {
     }
 
     /// Waits until no node is late with the store.
-    pub fn wait_nobody_late(&self) {
+    pub fn wait_no_node_late(&self) {
         eventually("no node to be late", || {
             let store = self.client.get("/v1/stores/pymk");
             (store["late"] == json!([])).then_some(())

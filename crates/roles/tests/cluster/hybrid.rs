@@ -179,7 +179,7 @@ fn a_push_rewinds_the_stream_and_a_rollback_loses_nothing() {
             ("member-3", &of_base(3)),
         ],
     );
-    // Both versions go on reading.
+    // Both versions continue to read.
     log(&cluster, &json!([event("member-4", "both")]));
     all_answer(&cluster, &[("member-4", "both")]);
     cluster.client.done("POST", "/v1/stores/pymk/rollback", json!({}), 200);
@@ -478,7 +478,7 @@ fn nodes_read_their_partitions_of_a_topic_alone() {
     push(&cluster, json!({"source": builds.build(1)}));
     let last = key(KEYS - 1);
     all_answer(&cluster, &[("member-1", "first"), (&last, "first")]);
-    // A node that was away goes on.
+    // A node that was away continues.
     cluster.stop("node-2");
     send("second");
     cluster.start_again("node-2");

@@ -76,9 +76,9 @@ fn adopt(cluster: &TestCluster, node: &str) {
 }
 
 /// Everything works as before.
-fn all_goes_on(cluster: &TestCluster) {
+fn all_requests_succeed(cluster: &TestCluster) {
     cluster.wait_ready();
-    cluster.wait_nobody_late();
+    cluster.wait_no_node_late();
     cluster.all_serve(1, 50);
     assert_eq!(cluster.client.push(&Builds::beside().build(2)), 2);
     cluster.all_serve(2, 50);
@@ -115,7 +115,7 @@ fn nothing_is_deleted_when_zookeeper_is_emptied_and_adopted() {
     cluster.start_again("node-3");
     all_keep(&cluster, "another cluster was made");
     adopt(&cluster, "node-3");
-    all_goes_on(&cluster);
+    all_requests_succeed(&cluster);
     assert_eq!(cluster.client.get("/v1/cluster")["identity"], identity);
 }
 
@@ -145,5 +145,5 @@ fn nothing_is_deleted_when_zookeeper_returns_to_an_older_copy() {
     cluster.start_again("node-2");
     all_keep(&cluster, "put back to an older copy");
     adopt(&cluster, "node-1");
-    all_goes_on(&cluster);
+    all_requests_succeed(&cluster);
 }

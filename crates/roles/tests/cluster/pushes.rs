@@ -73,7 +73,7 @@ fn swaps_and_rollbacks_are_visible_everywhere_when_they_return() {
 }
 
 #[test]
-fn a_push_goes_on_when_the_leading_controller_stops() {
+fn a_push_continues_when_the_leading_controller_stops() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
     let builds = Builds::elsewhere(1000);

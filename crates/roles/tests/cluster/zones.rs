@@ -46,10 +46,10 @@ impl Load {
     }
 
     /// Waits until all keys have been written and read once more, from now on.
-    fn goes_on(&self) {
+    fn continues(&self) {
         // The present round began earlier.
         let goal = self.rounds.load(SeqCst) + 2;
-        eventually("writes and reads to go on", || {
+        eventually("writes and reads to continue", || {
             assert!(!self.thread.is_finished(), "one of them failed");
             (self.rounds.load(SeqCst) >= goal).then_some(())
         });
@@ -89,11 +89,11 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
         json!({"zone_reads": 2, "zone_writes": 2, "sloppy": true}),
     );
     let load = Load::start(&cluster);
-    load.goes_on();
+    load.continues();
     for node in ZONES[1] {
         cluster.stop(node);
     }
-    load.goes_on();
+    load.continues();
 
     let mut connection = cluster.resp();
     for (command, part) in [("SET ledger:first y", "writes"), ("GET ledger:first", "reads")] {
@@ -119,7 +119,7 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
         (connection.ask("SET ledger:first z") == "+OK").then_some(())
     });
     assert_eq!(connection.ask("GET ledger:first"), "z");
-    load.goes_on();
+    load.continues();
     let last = load.end();
     for node in cluster.nodes() {
         eventually("hints to be delivered", || {

@@ -202,7 +202,7 @@ fn a_session_needs_its_cookie_and_what_only_its_page_knows() {
     let forged = cookie.replace(".", "A.");
     assert_eq!(with_cookie(&node, "GET", "/v1/nodes", &forged, "").0, 401);
 
-    // What was done is written down, with who did it.
+    // The change is recorded, with its user.
     eventually("the change is written down", || {
         let audit = node.client.get("/v1/audit");
         let entries = audit["entries"].as_array().unwrap();

@@ -27,7 +27,7 @@ fn survive(build_of: impl Fn(u64) -> PathBuf, padding: usize, rate: u64) {
             std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             node.kill();
             node = NodeProcess::start(dir.path());
-            // The push goes on meanwhile. Once a client has seen that it is swapped in, the build is served.
+            // The push continues meanwhile. Once a client has seen that it is swapped in, the build is served.
             let is_swapped = node.client.get("/v1/stores/pymk/push")["state"] == "swapped";
             let served = node.client.served_build(padding);
             let current = node.client.get("/v1/stores/pymk")["current_version"].as_u64().unwrap();

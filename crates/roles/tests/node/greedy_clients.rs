@@ -1,4 +1,4 @@
-//! Slow and greedy clients of the control port keep nobody else out.
+//! Slow and greedy clients of the control port do not keep others out.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn the_oldest_half_sent_requests_give_way_to_health_checks() {
     for client in &clients {
         assert_eq!(client.call("GET", "/healthz", Value::Null).0, 200);
     }
-    // The oldest were dropped; the newest goes on.
+    // The oldest connections were dropped; the newest is served.
     assert!(silent[..3].iter_mut().all(|stream| next_bytes(stream).is_empty()));
     let youngest = silent.last_mut().unwrap();
     youngest.write_all(b"localhost\r\n\r\n").unwrap();
@@ -90,7 +90,7 @@ fn the_oldest_half_sent_bodies_give_way_to_other_requests() {
 }
 
 #[test]
-fn half_sent_sign_ins_keep_nobody_out() {
+fn half_sent_sign_ins_keep_no_client_out() {
     let node = TestNode::start();
     let half_sent = |_| {
         let mut stream = TcpStream::connect(node.client.addr).unwrap();
@@ -115,7 +115,7 @@ fn half_sent_sign_ins_keep_nobody_out() {
 }
 
 #[test]
-fn wrong_sign_ins_keep_nobody_out() {
+fn wrong_sign_ins_keep_no_client_out() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
     config.token = Some(TOKEN.to_owned());

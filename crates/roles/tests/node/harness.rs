@@ -80,7 +80,7 @@ impl Builds {
         self.write(&format!("build-{build}-changed-{number}"), &records, PARTITIONS)
     }
 
-    /// Writes a build of which only the manifest and the patches are there, which make it from the build before.
+    /// Writes only the manifest and the patches of a build, which make it from the build before.
     pub fn patches_only(&self, build: u64) -> PathBuf {
         let base = Manifest::read(&self.dir.path().join(format!("build-{}-{PARTITIONS}", build - 1))).unwrap();
         let dir = self.build(build);

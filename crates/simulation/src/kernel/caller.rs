@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// The client learns another topology. What it knows of the health of nodes stays.
+    /// The client learns another topology. Its knowledge of the health of nodes stays.
     pub fn learn(&mut self, topology: Topology, zone: Option<&str>) {
         let (topology, policy) = (Arc::new(topology), HealthPolicy::default());
         self.directory = Arc::new(Directory::new(topology, zone, policy, Some(&self.directory)));

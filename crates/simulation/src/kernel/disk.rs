@@ -69,7 +69,7 @@ struct Kept {
 pub(crate) enum WriteFailure {
     /// All of them: the process is about to be killed.
     All,
-    /// The one after so many others. It may have taken effect all the same.
+    /// The write after this number of others. It may have taken effect all the same.
     After { writes: u32, has_effect: bool },
 }
 
@@ -115,7 +115,7 @@ impl FaultyDisk {
         Self::of(traits, identity)
     }
 
-    /// A disk of which nothing is in memory.
+    /// A disk without records in memory.
     pub fn cold() -> Self {
         let traits = Traits {
             hot: HotRecords::None,
@@ -124,8 +124,8 @@ impl FaultyDisk {
         Self::of(traits, 0)
     }
 
-    /// A disk of which nothing is in memory, and whose errors name no key and end scans, as in engines that store many records
-    /// in a block.
+    /// A disk without records in memory, whose errors name no key and end scans, as in engines that store many records in a
+    /// block.
     pub fn in_blocks() -> Self {
         let traits = Traits {
             hot: HotRecords::None,

@@ -1,4 +1,4 @@
-//! What is compared: answers with the model, answers with earlier answers, and what nodes have counted.
+//! The comparisons: answers with the model, answers with earlier answers, and the counts of nodes.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::scenario::Source;
 use super::world::World;
 
 impl World {
-    /// What has yet to be read; `None` if all was.
+    /// The next record that has yet to be read; `None` if all were read.
     pub(super) fn unsettled(&self) -> Option<String> {
         let topic_partitions = self.shared.topic.lock().partitions();
         for node in &self.nodes {
@@ -190,7 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// A partition that has answered goes on answering.
+    /// A partition that has answered continues to answer.
     fn peek_at_partitions(&mut self, number: usize, version: VersionNumber, feed: &Feed) -> Result<(), String> {
         if self.restless.contains(&number) {
             return Ok(());
@@ -208,7 +208,7 @@ impl World {
     }
 }
 
-/// What an overlay says, by memory alone, too.
+/// The answer of an overlay; checks that the look-up in memory alone agrees.
 fn find(overlay: &Overlay, key: &[u8]) -> Result<Found, String> {
     let found = overlay.find(key).map_err(|error| error.to_string())?;
     let hot = &overlay.find_hot(&[key], usize::MAX)[0];

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::scenario::Scenario;
 
-/// What the keys begin with that have values and deletions only.
+/// The prefix of the keys that have values and deletions only.
 pub(super) const WHOLE: &[u8] = b"w";
 
 /// The keys that have events.
@@ -20,7 +20,7 @@ pub(super) fn keys(scenario: &Scenario) -> Vec<Bytes> {
     (0..scenario.keys).map(name).collect()
 }
 
-/// What a version has for a key.
+/// The value that a version has for a key.
 pub(super) fn base(seed: u64, version: VersionNumber, key: &[u8]) -> Option<Bytes> {
     let version = version.get();
     match xxh3_64_with_seed(key, seed ^ version) % 5 {
@@ -32,7 +32,7 @@ pub(super) fn base(seed: u64, version: VersionNumber, key: &[u8]) -> Option<Byte
     }
 }
 
-/// An event, or a poison record. All values have a number of their own.
+/// An event, or a poison record. Each value has a number of its own.
 pub(super) fn event(
     rng: &mut Rng,
     scenario: &Scenario,

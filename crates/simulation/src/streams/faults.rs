@@ -1,4 +1,4 @@
-//! What happens to the store: events, pushes, moves, and all kinds of faults.
+//! The events of a run: records, pushes, moves, and all kinds of faults.
 
 use bytes::Bytes;
 use fondaco_model::{PartitionId, PartitionSet};
@@ -119,7 +119,7 @@ impl World {
         self.blur(number);
     }
 
-    /// What a node has counted cannot be compared any more.
+    /// The counts of a node cannot be compared any more.
     fn blur(&mut self, number: usize) {
         for version in &self.versions {
             self.counted.entry((number, version.number)).or_default().is_vague = true;

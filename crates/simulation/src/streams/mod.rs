@@ -7,7 +7,7 @@
 //! dropped; partitions move between nodes; streams are paused. While a step waits for its topic, other steps, events
 //! and faults come in between, as they do with several threads.
 //!
-//! After each round of faults all nodes must answer what a simple model says: all events of a key in the order of
+//! After each round of faults, the answers of all nodes must be those of a simple model: all events of a key in the order of
 //! their times, applied to the version's value.
 //!
 //! It does not test Kafka, the engines on disk, or the threads of a node.

@@ -1,4 +1,4 @@
-//! What a version should answer: all its events in the order of their times, applied one by one.
+//! The model of the answers of a version: all its events in the order of their times, applied one by one.
 //!
 //! It is simple, and shares no code with overlays.
 
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// How far an event may be ahead of its record, in milliseconds.
 const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
-/// What became of the events of keys that a node has, of those things that do not depend on their order.
+/// Counts of the events of the keys that a node has, as far as they do not depend on the order of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) records: u64,
@@ -105,7 +105,7 @@ impl Model {
         events.filter(|event| matches!(event.kind, Kind::Update(..))).count() as u64
     }
 
-    /// What events make of the version's value.
+    /// The value of a key after its events, given the version's value.
     pub(super) fn value(&self, key: &[u8], mut value: Option<Bytes>) -> Option<Bytes> {
         for event in self.events.get(key).into_iter().flatten() {
             value = match &event.kind {
@@ -132,7 +132,7 @@ fn valid(record: &Logged) -> Option<(&Event, u64)> {
     (time_ms <= record.logged_ms + AHEAD_MS_MAX && !event.key.is_empty()).then_some((event, time_ms))
 }
 
-/// What an update makes of a value.
+/// The value after an update.
 fn updated(value: Option<Bytes>, text: &[u8]) -> Option<Bytes> {
     let Ok(update) = serde_json::from_slice::<Map<String, Value>>(text) else {
         return value;

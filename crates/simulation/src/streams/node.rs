@@ -37,7 +37,7 @@ pub(super) struct Version {
     pub(super) has_lost: bool,
 }
 
-/// What all nodes know.
+/// The state that all nodes share.
 pub(super) struct Shared {
     pub(super) seed: u64,
     pub(super) store: StoreName,
@@ -100,7 +100,7 @@ struct State {
     rng: Rng,
     /// The running process.
     life: Option<Life>,
-    /// The partitions that it is to hold.
+    /// The partitions that are assigned to it.
     held: PartitionSet,
     /// How far its clock is off.
     clock_off_ms: i64,
@@ -146,7 +146,7 @@ impl Node {
         self.state.lock().life.is_some()
     }
 
-    /// Kills the process, if there is one. Returns its feeds: what they counted, and no more.
+    /// Kills the process, if there is one. Returns its feeds, for their counts only.
     pub(super) fn kill(&self) -> BTreeMap<VersionNumber, Arc<Feed>> {
         let life = {
             let mut state = self.state.lock();
@@ -212,8 +212,8 @@ impl Node {
             .map_or_else(BTreeMap::new, |life| life.feeds.clone())
     }
 
-    /// Does what the agent of a node does from time to time: opens overlays of new versions, tells them what they are
-    /// to hold, and deletes those that are not needed any more.
+    /// Does the periodic work of a node's agent: opens overlays of new versions, assigns partitions to them, and deletes
+    /// those that are not needed any more.
     pub(super) fn look(self: &Arc<Self>, versions: &[Version]) {
         let mut feeds = self.feeds();
         if !self.is_up() {
@@ -248,7 +248,7 @@ impl Node {
         };
         let feed = match feeds.get(&version.number) {
             Some(feed) => Arc::clone(feed),
-            // A node opens nothing of a version of which it has no partition.
+            // A node without a partition of a version opens nothing of it.
             None if held.is_empty() => return Ok(()),
             None => {
                 let feed = Arc::new(self.open(version)?);
@@ -326,7 +326,7 @@ impl Node {
         }
     }
 
-    /// What happens while a step waits for the topic.
+    /// Runs another step, event or fault while a step waits for the topic.
     fn meanwhile(&self) {
         let (choice, feeds, held) = {
             let mut state = self.state.lock();

@@ -1,8 +1,8 @@
-//! What a run consists of, derived from its seed, and rules that can be broken on purpose.
+//! The parameters of a run, derived from its seed, and rules that can be broken on purpose.
 
 use fastrand::Rng;
 
-/// What a run consists of.
+/// The parameters of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
     /// All randomness comes from it.
@@ -21,13 +21,13 @@ pub struct Scenario {
     pub grace_ms: u64,
     /// How old the newest event that was read may be when a version begins to answer, in milliseconds.
     pub lag_ms_max: u64,
-    /// Of 100 events, how many are updates. The others are values and deletions.
+    /// The percentage of updates among events. The others are values and deletions.
     pub updates: u8,
-    /// What may become of the records of the topic.
+    /// The losses of records that the topic may have.
     pub source: Source,
     /// Whether nodes lose power, and the last writes.
     pub loses_power: bool,
-    /// Rounds of faults, each of which ends when all is well again.
+    /// Rounds of faults. Each ends when all faults are repaired.
     pub rounds: usize,
     /// Steps of the world in each.
     pub steps: usize,
@@ -35,7 +35,7 @@ pub struct Scenario {
     pub flaw: Option<Flaw>,
 }
 
-/// What may become of the records of the topic.
+/// The losses of records that the topic may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// They stay.
@@ -53,7 +53,7 @@ pub enum Flaw {
     OffsetsApart,
     /// Node 0 gets the events with the times at which they are read.
     OrdersByArrival,
-    /// Node 0 is told that a day has passed in each partition: it replaces updates by what they make at once.
+    /// Node 0 assumes that a day has passed in each partition: it replaces updates by their result at once.
     FoldsEarly,
 }
 

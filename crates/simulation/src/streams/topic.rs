@@ -1,4 +1,4 @@
-//! The topic: what was logged, what is still there, and how it answers.
+//! The topic: all logged records, those that are still there, and its answers.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(super) struct Topic {
     partitions: Vec<Partition>,
     pub(super) is_away: bool,
     pub(super) is_there: bool,
-    /// Whether it answers with all that it has.
+    /// Whether it answers with all its records.
     pub(super) is_plain: bool,
     pub(super) now_ms: u64,
     /// How often records were deleted or lost.
@@ -131,7 +131,7 @@ impl Topic {
         (!records.is_empty()).then(|| records[self.rng.usize(..records.len())].clone())
     }
 
-    /// The records from a time on that have been there since so many losses.
+    /// The records from a time on that this number of losses had left.
     pub(super) fn records(&self, start_ms: u64, losses: u64) -> impl Iterator<Item = (u32, &Logged)> {
         (0..).zip(&self.partitions).flat_map(move |(number, partition)| {
             let deleted = partition.deleted.iter().filter(move |(_, loss)| *loss > losses);

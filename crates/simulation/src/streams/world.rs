@@ -50,7 +50,7 @@ pub fn simulate_traced(scenario: &Scenario) -> Result<Outcome, Violation> {
 pub struct Outcome {
     /// Records of the topic.
     pub records: u64,
-    /// What became of events, added up over nodes and versions that could be compared.
+    /// Events that were applied, added up over nodes and versions that could be compared.
     pub applied: u64,
     /// Of these, events that a version contains.
     pub cut: u64,
@@ -60,7 +60,7 @@ pub struct Outcome {
     pub repeated: u64,
     /// Updates that count, on all nodes at the ends of rounds.
     pub updates: u64,
-    /// Of these, how many were kept: the others were replaced by what they make.
+    /// Of these, the number that were kept: the others were replaced by their result.
     pub updates_kept: u64,
     /// Answers that were compared with the model.
     pub compared: u64,
@@ -86,7 +86,7 @@ pub struct Outcome {
     pub trace: u64,
 }
 
-/// What the processes of a node have counted for a version.
+/// The counts of the processes of a node for a version.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counted {
     pub(super) by_killed: Applied,
@@ -116,7 +116,7 @@ pub(super) struct World {
     pub(super) answered: BTreeMap<(usize, VersionNumber), PartitionSet>,
     /// Nodes whose partitions, or last writes, were lost in this round.
     pub(super) restless: BTreeSet<usize>,
-    /// Nodes of which it is not known how many keys they count.
+    /// Nodes whose number of keys is not known.
     pub(super) unsure: BTreeSet<usize>,
     pub(super) outcome: Outcome,
     notes: Notes,
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Has a node hold other partitions.
+    /// Assigns other partitions to a node.
     pub(super) fn hold(&mut self, number: usize, held: PartitionSet) {
         if self.nodes[number].held() == held {
             return;
@@ -319,7 +319,7 @@ impl World {
         self.versions.push(version);
     }
 
-    /// Ends all that is wrong.
+    /// Ends all faults.
     fn calm(&mut self) {
         self.note(|| "all is well".to_owned());
         {
@@ -347,7 +347,7 @@ impl World {
         }
     }
 
-    /// Lets all nodes read all there is, and compares them with the model.
+    /// Lets all nodes read all records, and compares them with the model.
     fn settle(&mut self) -> Result<(), String> {
         self.shared.topic.lock().is_plain = true;
         let mut unsettled = None;

@@ -1,4 +1,4 @@
-//! Requests and replies in flight: what the network does to them, and what flaws falsify.
+//! Requests and replies in flight, with the faults of the network, and falsified by flaws.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -101,8 +101,8 @@ impl World {
         counts.map_or_else(first, |counts| counts.now)
     }
 
-    /// The store's number of replicas begins to change, with quorums that an operator may choose: those of a store whose reads see
-    /// every write go on to do so.
+    /// The store's number of replicas begins to change, with quorums that an operator may choose: reads of a store that see
+    /// every write continue to do so.
     fn change_replicas(&mut self) {
         let (now, is_strict) = (self.quorums(), self.scenario.promise().reads_see_writes);
         let replicas = self.rng.u32(1..=self.scenario.replicas);

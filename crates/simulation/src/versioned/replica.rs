@@ -52,7 +52,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The partition of a key among so many.
+    /// The partition of a key, by this number of partitions.
     pub(super) fn partition_of(&self, key: &[u8], partitions: PartitionCount) -> PartitionId {
         let key = WireKey::new(&self.name, key);
         key.map_or(PartitionId::new(0), |key| partitions.partition_of(key.slot()))
@@ -72,7 +72,7 @@ pub(super) struct Replica {
     pub(super) table: Arc<RoutingTable>,
     /// Whether the next process remembers that table.
     pub(super) remembers: bool,
-    /// The loss that the next process is told.
+    /// The loss that the next process receives.
     pub(super) went_back: bool,
     /// How often the machine was booted.
     pub(super) boots: u32,
@@ -92,7 +92,7 @@ pub(super) struct Life {
     pub(super) is_busy: Vec<bool>,
     /// The next time at which chores are polled, in microseconds.
     pub(super) polled_at_us: u64,
-    /// The epoch of the table, and the live nodes, that it was last told.
+    /// The epoch of the table, and the live nodes, that it received last.
     told: Option<(u64, BTreeSet<NodeId>)>,
 }
 

@@ -244,7 +244,7 @@ impl Scenario {
         self.settings.resolution == Resolution::Counter
     }
 
-    /// The settings that coordinators are told.
+    /// The settings that coordinators receive.
     pub(super) fn told(&self) -> VersionedSettings {
         let mut told = self.settings;
         match self.flaw {

@@ -1,4 +1,4 @@
-//! The world of one versioned store: time, processes, and what happens to them.
+//! The world of one versioned store: time, processes, and their events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

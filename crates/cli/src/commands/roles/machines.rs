@@ -31,7 +31,7 @@ pub(super) struct MachinesSection {
     returns: Returns,
 }
 
-/// Which nodes may be returned.
+/// The nodes that may be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Returns {

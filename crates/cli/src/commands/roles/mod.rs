@@ -33,7 +33,7 @@ const SERVING_TICK: Duration = Duration::from_millis(5);
 /// Options of logging.
 #[derive(Debug, Args)]
 struct LogOptions {
-    /// What to log: error, warn, info, debug, trace, or a filter by module
+    /// The level of the log: error, warn, info, debug, trace, or a filter by module
     #[arg(long, env = "FONDACO_LOG", value_name = "FILTER")]
     log: Option<String>,
 
@@ -106,7 +106,7 @@ impl Signals {
         })
     }
 
-    /// Runs the process until it is told to stop or must not go on.
+    /// Runs the process until it is told to stop, or has to.
     fn wait(mut self, started: Started) -> anyhow::Result<()> {
         self.runtime.block_on(async {
             let failed = async {
