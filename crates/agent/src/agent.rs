@@ -1,7 +1,7 @@
 //! A data node's work: it announces the node, asks the model what to do, and does it.
 //!
-//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it looks at the
-//! whole state and does what is due. Failed actions are retried at the next look. A node that must not take part
+//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, a pass of the
+//! thread compares the whole state with its goal and does what is due. Failed actions are retried in the next pass. A node that must not take part
 //! reports why and serves nothing.
 
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl AgentWork {
             status: Mutex::default(),
             noted: ChangeSignal::default(),
             fatal: watch::Sender::new(None),
-            looks: ChangeWatcher::default(),
+            passes: ChangeWatcher::default(),
             swaps: AtomicU64::new(0),
             reopened: AtomicBool::new(false),
         });
@@ -251,8 +251,8 @@ impl AgentWork {
     }
 
     /// Frees this number of bytes by deleting data that was given up. Waits for the disk.
-    pub fn make_room(&self, bytes: u64) -> Result<(), AgentError> {
-        self.shared.disk.make_room(bytes)
+    pub fn free_space(&self, bytes: u64) -> Result<(), AgentError> {
+        self.shared.disk.free_space(bytes)
     }
 
     /// Deletes a directory in the background.
@@ -301,14 +301,14 @@ impl AgentWork {
         self.shared.fetches.count()
     }
 
-    /// The number of looks so far.
-    pub fn looks(&self) -> u64 {
-        self.shared.looks.count()
+    /// The number of passes so far.
+    pub fn passes(&self) -> u64 {
+        self.shared.passes.count()
     }
 
-    /// Waits until the thread has looked at the present state and acted on it.
+    /// Waits until a pass of the thread has seen the present state and acted on it.
     pub fn wait_looked(&self, timeout: Duration) {
-        self.shared.looks.wait(&self.shared.change_signal, timeout);
+        self.shared.passes.wait(&self.shared.change_signal, timeout);
     }
 
     /// Waits until all files of a version are deleted.
@@ -338,7 +338,7 @@ impl AgentWork {
         if let Some(error) = &*self.shared.fatal.borrow() {
             return vec![error.to_string()];
         }
-        let Sighting { view, origin, .. } = self.shared.mirror.look();
+        let Sighting { view, origin, .. } = self.shared.mirror.sighting();
         if origin == Origin::Nothing {
             return vec!["the coordination service has not answered yet".to_owned()];
         }

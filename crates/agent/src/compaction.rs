@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use crate::agent::AgentWork;
 use crate::error::AgentError;
 
-/// How often stores are looked at.
+/// How often stores are checked.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long a store is left alone after its command failed: twice as long each time, up to the longest.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ fn watch(parts: &CompactionParts, signal: &ChangeSignal, ending: &Ending) {
     let _ = rustix::process::nice(NICE);
     // When a store may be tried again, and how long it was left alone.
     let mut failed: BTreeMap<StoreName, (Instant, Duration)> = BTreeMap::new();
-    // Up to which time events were looked for, whether or not there were any.
+    // The time up to which events were searched, whether or not there were any.
     let mut done: BTreeMap<StoreName, u64> = BTreeMap::new();
     loop {
         let seen = signal.count();
@@ -154,13 +154,13 @@ impl CompactionParts {
     fn clean_up(&self) {
         match fs::remove_dir_all(&self.work) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(dir = ?self.work, %error, "cannot delete what is left of a compaction");
+                tracing::warn!(dir = ?self.work, %error, "cannot delete the files of a compaction");
             }
             _ => {}
         }
     }
 
-    /// Checks that the disk has room for the command.
+    /// Checks that the disk has space for the command.
     fn check_space(&self, store: &StoreRecord) -> Result<(), String> {
         let current = store.versions.current().and_then(|current| store.details.get(&current));
         let needed = current

@@ -68,7 +68,7 @@ impl Counting {
 
     /// Raises the count if it is time to. Returns whether the replicas may use the data in the directory: either it is
     /// known to be the newest, or the service has not answered for so long that the node stops waiting for it.
-    pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
+    pub(super) fn raise_if_due(&mut self, node: NodeId, is_service_there: bool) -> bool {
         let is_due = match &self.state {
             State::Unknown | State::Anew => true,
             State::Counted(counted) => counted.at.elapsed() >= self.period && self.has_written(counted),

@@ -151,13 +151,13 @@ impl Disk {
         dirs
     }
 
-    /// Opens a version again after a fetch has brought more of it, or has left something: reads its indexes into
+    /// Opens a version again after a fetch has added files, or has left some: reads its indexes into
     /// memory, and replaces the version that was open. `repaired` are the partitions that a fetch has verified or
-    /// brought again.
+    /// fetched again.
     ///
     /// # Errors
     /// It cannot be opened, or an index cannot be read.
-    pub(crate) fn look_again(
+    pub(crate) fn reopen(
         &self,
         store: &StoreName,
         version: VersionNumber,
@@ -211,7 +211,7 @@ impl Disk {
         };
         let mut versions = self.versions.lock();
         let key = (store.clone(), version);
-        // A fetch may have brought more in the meantime, or the version may be gone.
+        // A fetch may have added files in the meantime, or the version may be gone.
         if let Some(present) = versions.get_mut(&key)
             && present
                 .version
@@ -300,8 +300,8 @@ impl Disk {
     pub(crate) fn collect(&self, is_forgotten: impl Fn(&StoreName) -> bool) -> Result<(), AgentError> {
         while !self.is_behind_with_deleting() {
             let available_bytes = self.dir.available_bytes();
-            let needs_room = available_bytes.is_some_and(|bytes| bytes < self.free_bytes_min);
-            match self.trash.due(&is_forgotten, needs_room)? {
+            let needs_space = available_bytes.is_some_and(|bytes| bytes < self.free_bytes_min);
+            match self.trash.due(&is_forgotten, needs_space)? {
                 Some(dir) => self.bury(None, Some(dir)),
                 None => break,
             }
@@ -310,7 +310,7 @@ impl Disk {
     }
 
     /// Empties the trash until this number of bytes is free beyond the reserve, or the trash is empty. Waits for the disk.
-    pub(crate) fn make_room(&self, bytes: u64) -> Result<(), AgentError> {
+    pub(crate) fn free_space(&self, bytes: u64) -> Result<(), AgentError> {
         let needed = bytes.saturating_add(self.free_bytes_min);
         while self.dir.available_bytes().is_some_and(|available| available < needed) {
             match self.trash.due(|_| false, true)? {
@@ -362,7 +362,7 @@ impl Disk {
         let goes = |partition| partitions.contains(partition);
         let dir = self.dir.version(store, version);
         self.trash.keep_partitions(&dir, store, version, goes)?;
-        self.look_again(store, version, partitions)?;
+        self.reopen(store, version, partitions)?;
         tracing::info!(%store, %version, partitions = partitions.len(), "moved partitions to the trash");
         Ok(())
     }
@@ -457,7 +457,7 @@ impl OnDisk {
         }
     }
 
-    /// Records damage that requests have met since the last look.
+    /// Records damage that requests have met since the last pass.
     fn notice_damage(&mut self, (store, number): &ReplicaKey) {
         let met = self
             .version

@@ -47,7 +47,7 @@ pub(crate) struct FetchesParts {
     pub(crate) change_signal: Arc<ChangeSignal>,
 }
 
-/// The partitions that one fetch has to bring.
+/// The partitions of one fetch, and their sources.
 pub(crate) struct Job {
     /// The node itself.
     pub(crate) node: NodeId,
@@ -93,8 +93,8 @@ pub(crate) struct Fetches(Arc<Inner>);
 struct Inner {
     parts: FetchesParts,
     running: Mutex<BTreeMap<ReplicaKey, Running>>,
-    /// The bytes that the last fetch of each version brought.
-    brought: Mutex<BTreeMap<ReplicaKey, u64>>,
+    /// The bytes of the last fetch of each version.
+    fetched_bytes: Mutex<BTreeMap<ReplicaKey, u64>>,
     ended: Mutex<Vec<Ended>>,
 }
 
@@ -113,7 +113,7 @@ impl Fetches {
         Self(Arc::new(Inner {
             parts,
             running: Mutex::default(),
-            brought: Mutex::default(),
+            fetched_bytes: Mutex::default(),
             ended: Mutex::default(),
         }))
     }
@@ -180,11 +180,11 @@ impl Fetches {
             .collect()
     }
 
-    /// The bytes that the last fetches brought, of versions for which this holds; the others are forgotten.
-    pub(crate) fn brought(&self, is_known: impl Fn(&ReplicaKey) -> bool) -> BTreeMap<ReplicaKey, u64> {
-        let mut brought = self.0.brought.lock();
-        brought.retain(|key, _| is_known(key));
-        brought.clone()
+    /// The bytes of the last fetch of each version for which this holds; the others are forgotten.
+    pub(crate) fn fetched_bytes(&self, is_known: impl Fn(&ReplicaKey) -> bool) -> BTreeMap<ReplicaKey, u64> {
+        let mut fetched = self.0.fetched_bytes.lock();
+        fetched.retain(|key, _| is_known(key));
+        fetched.clone()
     }
 
     /// The progress of a fetch, if it runs.
@@ -224,24 +224,24 @@ impl Inner {
     fn run(&self, job: &Job, control: &FetchControl) {
         let (store, version) = &job.key;
         // Without an end, the version could never be fetched again.
-        let work = AssertUnwindSafe(|| self.bring(job, control));
+        let work = AssertUnwindSafe(|| self.fetch(job, control));
         let outcome = catch_unwind(work).unwrap_or(Err(AgentError::FetchPanicked));
         if outcome.is_ok() {
             let bytes = control.progress().bytes_total;
-            self.brought.lock().insert(job.key.clone(), bytes);
+            self.fetched_bytes.lock().insert(job.key.clone(), bytes);
         }
         let outcome = match outcome {
-            Ok(()) => self.parts.disk.look_again(store, *version, &job.partitions),
+            Ok(()) => self.parts.disk.reopen(store, *version, &job.partitions),
             Err(error) => {
                 // The fetched files stay for the next attempt, unless they fill the disk.
                 if matches!(error, AgentError::Fetch(FetchError::DiskFull { .. })) {
-                    self.make_room(job);
+                    self.discard_files(job);
                 }
-                let looked = self.parts.disk.look_again(store, *version, &PartitionSet::EMPTY);
+                let reopened = self.parts.disk.reopen(store, *version, &PartitionSet::EMPTY);
                 match self.parts.disk.version(store, *version) {
                     // Damage of a served version is known already: report why it could not be repaired.
                     Some(_) => Err(error),
-                    None => looked.and(Err(error)),
+                    None => reopened.and(Err(error)),
                 }
             }
         };
@@ -269,8 +269,8 @@ impl Inner {
                 Some(job.failed(format!("{error}{remedy}"), is_for_good(&error)))
             }
         };
-        // First the ended fetch is added, then the running one is removed: a thread that looks in between finds it
-        // running, and looks again.
+        // First the ended fetch is added, then the running one is removed: a thread that asks in between finds it
+        // running, and asks again.
         self.ended.lock().push(Ended {
             key: job.key.clone(),
             failed,
@@ -280,7 +280,7 @@ impl Inner {
     }
 
     /// Fetches the missing files to the disk.
-    fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), AgentError> {
+    fn fetch(&self, job: &Job, control: &FetchControl) -> Result<(), AgentError> {
         let (store, version) = &job.key;
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
         let was_there = version_dir.exists();
@@ -317,7 +317,7 @@ impl Inner {
             reserve_bytes: self.parts.reserve_bytes,
         };
         let plan = FetchPlan::new(&sources, &target)?;
-        self.parts.disk.make_room(plan.files_bytes())?;
+        self.parts.disk.free_space(plan.files_bytes())?;
         let cache = self.page_cache(plan.files_bytes());
         let running = || self.running.lock().len();
         let moving = || self.running.lock().values().filter(|running| running.is_move).count();
@@ -362,13 +362,13 @@ impl Inner {
         Ok(Box::new(UploadFiles::new(upload, peer)))
     }
 
-    /// Deletes the files of a fetch that filled the disk: others need room on it, if only to record that the push
+    /// Deletes the files of a fetch that filled the disk: others need space on it, if only to record that the push
     /// failed.
-    fn make_room(&self, job: &Job) {
+    fn discard_files(&self, job: &Job) {
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(&job.key.0, job.key.1);
         let discarded = discard_leftovers(&version_dir).map_err(AgentError::from);
         if let Err(error) = discarded.and(delete_tree(&fetching_dir)) {
-            tracing::warn!(?fetching_dir, %error, "cannot make room on the disk");
+            tracing::warn!(?fetching_dir, %error, "cannot free space on the disk");
         }
     }
 

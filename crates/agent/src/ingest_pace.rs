@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::error::AgentError;
 
 /// How often the thread checks whether much is read.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Fewer bytes than this in that time need no pauses, which would delay events.
 const BUSY_BYTES: u64 = 1 << 20;
 
@@ -119,7 +119,7 @@ impl Shared {
                 std::thread::park();
             }
             self.is_idle.store(false, Relaxed);
-            self.wait(LOOK);
+            self.wait(CHECK_INTERVAL);
             if is_busy(self.bytes() - before, tuning) {
                 self.pace(tuning);
             }
@@ -129,15 +129,15 @@ impl Shared {
     /// Chooses the rate as long as much is read.
     fn pace(&self, tuning: &dyn FetchTuning) {
         let mut pacer = Pacer::new(&self.control, tuning);
-        let (mut looked, mut before) = (Instant::now(), self.bytes());
+        let (mut checked, mut before) = (Instant::now(), self.bytes());
         while self.is_running() {
             self.wait(pacer.until_next_turn());
             pacer.turn();
-            if looked.elapsed() >= LOOK {
+            if checked.elapsed() >= CHECK_INTERVAL {
                 if !is_busy(self.bytes() - before, tuning) {
                     break;
                 }
-                (looked, before) = (Instant::now(), self.bytes());
+                (checked, before) = (Instant::now(), self.bytes());
             }
         }
         drop(pacer);
@@ -161,7 +161,7 @@ impl Shared {
     }
 }
 
-/// Whether this number of bytes between two looks counts as much. A stream that is slowed down to the floor is busy, too.
+/// Whether this number of bytes between two checks counts as much. A stream that is slowed down to the floor is busy, too.
 fn is_busy(bytes: u64, tuning: &dyn FetchTuning) -> bool {
     bytes >= BUSY_BYTES.min(tuning.rate_floor_bytes_per_second() / 2)
 }

@@ -1,6 +1,6 @@
 //! The agent of a node that holds data: it observes the cluster and its own disk, asks the model what is due, and does it.
 //!
-//! - `agent`, `work`: the agent and its thread, one look after the other;
+//! - `agent`, `work`: the agent and its thread, one pass after the other;
 //! - `presence`, `counting`, `node_file`, `memory`: the entries by which the node announces itself, and its memory of the cluster;
 //! - `fetches`, `sources`, `tuning`: fetches of versions;
 //! - `data_dir`, `disk`, `trash`, `reaper`: the data directory, and the deletion of data;

@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct LogRetention {
     log: Arc<EventLog>,
     /// When events were last deleted.
-    looked: Mutex<Option<Instant>>,
+    deleted_at: Mutex<Option<Instant>>,
 }
 
 /// The events to delete.
@@ -30,17 +30,17 @@ struct Excess {
 
 impl LogRetention {
     pub(super) fn new(log: Arc<EventLog>) -> Self {
-        let looked = Mutex::default();
-        Self { log, looked }
+        let deleted_at = Mutex::default();
+        Self { log, deleted_at }
     }
 
     /// Deletes what is not needed any more, on a thread of its own, if it is time to.
-    pub(super) fn look(&self, view: &ClusterView) {
-        let mut looked = self.looked.lock();
-        if view.remembered || view.is_partial || looked.is_some_and(|looked| looked.elapsed() < PERIOD) {
+    pub(super) fn delete_unneeded(&self, view: &ClusterView) {
+        let mut deleted_at = self.deleted_at.lock();
+        if view.remembered || view.is_partial || deleted_at.is_some_and(|deleted_at| deleted_at.elapsed() < PERIOD) {
             return;
         }
-        *looked = Some(Instant::now());
+        *deleted_at = Some(Instant::now());
         let excess = Excess::of(view, now_unix_ms());
         if excess == Excess::default() {
             return;

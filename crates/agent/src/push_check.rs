@@ -50,7 +50,7 @@ impl PushCheck {
     /// # Errors
     /// No such store, another push of it, a source that cannot be read, a version of another store or another number of
     /// partitions, too little space on this node.
-    pub fn look(
+    pub fn check(
         &self,
         operator: &Operator,
         node: Option<NodeId>,

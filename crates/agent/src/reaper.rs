@@ -17,8 +17,8 @@ use fondaco_format::Version;
 
 use crate::data_dir::delete_tree;
 
-/// How often it looks whether readers have finished.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often it checks whether readers have finished.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A version or directory to be dropped.
 pub(crate) struct Remains {
@@ -89,7 +89,7 @@ fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>, count: &AtomicUsiz
     loop {
         let received = match waiting.is_empty() && former == 0 {
             true => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => receiver.recv_timeout(LOOK_EVERY),
+            false => receiver.recv_timeout(CHECK_INTERVAL),
         };
         match received {
             Ok(remains) => waiting.push(remains),

@@ -26,14 +26,14 @@ pub(super) struct Shared {
     /// Rung when the status changes.
     pub(super) noted: ChangeSignal,
     pub(super) fatal: watch::Sender<Option<Arc<AgentError>>>,
-    /// How many looks were begun, and how many of them are done.
-    pub(super) looks: ChangeWatcher,
+    /// How many passes were begun, and how many of them are done.
+    pub(super) passes: ChangeWatcher,
     pub(super) swaps: AtomicU64,
     /// Whether versions were reopened that requests do not see yet.
     pub(super) reopened: AtomicBool,
 }
 
-/// The results of the last look.
+/// The results of the last pass.
 #[derive(Default)]
 pub(super) struct Status {
     pub(super) node: Option<NodeId>,

@@ -188,13 +188,13 @@ impl Streams {
 
     /// Gives each version of a hybrid store its overlay, and notes the partitions that have yet to read their stream.
     /// Returns whether requests should see other overlays.
-    pub(super) fn look(
+    pub(super) fn reconcile(
         self: &Arc<Self>,
         view: &ClusterView,
         versions: &mut BTreeMap<ReplicaKey, LocalVersion>,
     ) -> bool {
         if let Some(retention) = &self.retention {
-            retention.look(view);
+            retention.delete_unneeded(view);
         }
         let (known, failed) = {
             let state = self.state.lock();
@@ -257,7 +257,7 @@ impl Streams {
             state.is_clean
         };
         self.latest.lock().retain(|_, overlay| overlay.strong_count() > 0);
-        // Once requests see no overlay that is to be deleted: they do after this look.
+        // Once requests see no overlay that is to be deleted: they do after this pass.
         if is_same && !is_clean && !view.remembered && !view.is_partial {
             match self.delete_given_up(view, versions) {
                 Ok(is_clean) => self.state.lock().is_clean = is_clean,

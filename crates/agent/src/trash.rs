@@ -5,7 +5,7 @@
 //! DATA/trash/deleting-K/                 data being deleted
 //! ```
 //!
-//! A version is deleted when its time or its store's is over, or, the oldest first, when the disk needs the room. It is
+//! A version is deleted when its time or its store's is over, or, the oldest first, when the disk needs the space. It is
 //! restored when the node wants it again: a version with the wanted checksum is the wanted version.
 
 use std::collections::BTreeMap;
@@ -187,11 +187,11 @@ impl Trash {
     }
 
     /// Takes out one version that is to be deleted now: its time is over, `is_forgotten` names its store, or the disk
-    /// needs the room. Returns its path.
+    /// needs the space. Returns its path.
     pub(crate) fn due(
         &self,
         is_forgotten: impl Fn(&StoreName) -> bool,
-        needs_room: bool,
+        needs_space: bool,
     ) -> Result<Option<PathBuf>, AgentError> {
         let mut items = self.items.lock();
         let now_unix_ms = now_unix_ms();
@@ -203,7 +203,7 @@ impl Trash {
             now_unix_ms.saturating_sub(item.since_unix_ms) >= self.grace_ms
                 || is_forgotten(&item.store)
                 || counts.get(&item.store).is_some_and(|&count| count > OF_STORE_MAX)
-                || needs_room && at == 0
+                || needs_space && at == 0
         };
         let Some(at) = items.iter().enumerate().position(is_due) else {
             return Ok(None);

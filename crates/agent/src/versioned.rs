@@ -56,7 +56,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<(Arc<Replicas>, Engines),
     let cache_bytes = parts.config.cache_bytes.unwrap_or(parts.memory.cache_bytes);
     let cache = CacheBudget::new(cache_bytes / 2);
     // Below the reserve, replicas refuse writes that make records longer. Below half of it, engines also refuse writes
-    // that make them shorter, which need room before they free some.
+    // that make them shorter, which need space before they free some.
     let engine_reserve_bytes = parts.reserve_bytes / 2;
     let disk = DiskOptions {
         cache: cache.clone(),
@@ -161,7 +161,7 @@ pub(crate) struct VersionedStores {
     settings: Arc<Settings>,
     /// The last view, if the replicas applied all of it.
     applied: Option<Arc<ClusterView>>,
-    /// The mean lengths of records of stores that have a space quota, and when each was looked at last.
+    /// The mean lengths of records of stores that have a space quota, and when each was sampled last.
     lengths: BTreeMap<u16, (f64, Instant)>,
     /// When the next dropped store expires, in milliseconds since 1970.
     next_deletion_unix_ms: Option<u64>,

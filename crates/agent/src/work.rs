@@ -1,4 +1,4 @@
-//! The thread of a node's agent: one look after the other, each followed by its actions.
+//! The thread of a node's agent: one pass after the other, each followed by its actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::streams::Streams;
 use crate::uploads::UploadSource;
 use crate::versioned::VersionedStores;
 
-/// How often it looks when nothing changes.
+/// How often a pass begins when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The parts of the thread.
@@ -46,7 +46,7 @@ pub(super) struct WorkParts {
 pub(super) struct Work {
     parts: WorkParts,
     memory: Option<Memory>,
-    /// The view of the last look: results that depend on it alone are not computed again.
+    /// The view of the last pass: results that depend on it alone are not computed again.
     seen: Option<Arc<ClusterView>>,
     agent: Option<Agent>,
     serving: Option<ServingSet>,
@@ -68,14 +68,14 @@ impl Work {
         }
     }
 
-    /// Looks until it is stopped, or the node must not take part.
+    /// Makes passes until it is stopped, or the node must not take part.
     pub(super) fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.parts.shared);
         while !ending.has_come() {
             let seen = shared.change_signal.count();
-            let look = shared.looks.begin();
-            let outcome = self.look();
-            shared.looks.end(look);
+            let pass = shared.passes.begin();
+            let outcome = self.reconcile();
+            shared.passes.end(pass);
             match outcome {
                 Ok(()) => {}
                 Err(error) if error.is_fatal() => {
@@ -92,9 +92,9 @@ impl Work {
         self.parts.counting.end();
     }
 
-    /// Looks once, and acts on it.
-    fn look(&mut self) -> Result<(), AgentError> {
-        let mut sighting = self.parts.shared.mirror.look();
+    /// One pass: reads the state, and acts on it.
+    fn reconcile(&mut self) -> Result<(), AgentError> {
+        let mut sighting = self.parts.shared.mirror.sighting();
         let origin = sighting.origin;
         let is_true = origin == Origin::Service;
         if is_true {
@@ -127,12 +127,12 @@ impl Work {
             self.remember_membership(&view, node)?;
         }
         // Before the replicas open anything: they may have lost data that requests ask for.
-        let is_counted = self.parts.counting.look(node, announces);
+        let is_counted = self.parts.counting.raise_if_due(node, announces);
         let is_versioned = |store: &Revised<StoreRecord>| store.record.definition.versioned.is_some();
         if !is_counted && view.stores.values().any(is_versioned) {
             return announced.map(drop);
         }
-        if let Some(topology) = self.parts.peer_topology.look(&sighting, Some(node)) {
+        if let Some(topology) = self.parts.peer_topology.changed(&sighting, Some(node)) {
             // Requests see it with the catalog: which versions are current, and which of their partitions are here.
             self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
@@ -150,7 +150,7 @@ impl Work {
         };
         let reports = remembered.is_ok() && matches!(announced, Ok(Some(true)));
         self.act(&view, origin, node, reports);
-        // Otherwise the view counts as not seen, and is looked at again.
+        // Otherwise the view counts as not seen, and the next pass acts on it.
         remembered?;
         if remembers && let Err(error) = self.remember(&view) {
             // The node serves all the same, and tries again when the view changes.
@@ -199,13 +199,13 @@ impl Work {
         let mut agent = self.agent.take().unwrap_or_else(|| Agent::new(node));
         self.take_ended(&mut agent, now_ms);
         let shared = Arc::clone(&self.parts.shared);
-        // Before the versions: files that a fetch brings in between are seen as both, and never as neither.
+        // Before the versions: files that a fetch adds in between are seen as both, and never as neither.
         let fetches = shared.fetches.local();
         let mut versions = shared.disk.local();
         agent.close_foreign_empty(view, &mut versions);
-        self.is_dirty |= self.parts.streams.look(view, &mut versions);
+        self.is_dirty |= self.parts.streams.reconcile(view, &mut versions);
         let local = LocalReplicas {
-            brought: shared.fetches.brought(|key| versions.contains_key(key)),
+            fetched_bytes: shared.fetches.fetched_bytes(|key| versions.contains_key(key)),
             fetches,
             versions,
             versioned: self.parts.versioned.local(view),
@@ -297,9 +297,9 @@ impl Work {
         self.parts.shared.swaps.fetch_add(swapped.count() as u64, Relaxed);
     }
 
-    /// Looks again at once if an action has changed the local state. A failed one is tried again after the next tick: at
-    /// once, it would fail as fast as the thread can look.
-    fn look_again_after(&self, outcome: &Result<(), AgentError>) {
+    /// Begins the next pass at once if an action has changed the local state. A failed one is tried again after the next tick: at
+    /// once, it would fail as fast as the thread can try.
+    fn continue_after(&self, outcome: &Result<(), AgentError>) {
         if outcome.is_ok() {
             self.parts.shared.change_signal.raise();
         }
@@ -351,7 +351,7 @@ impl Work {
             }
             AgentAction::Drop { store, version } => {
                 let dropped = shared.disk.drop_version(&store, version);
-                self.look_again_after(&dropped);
+                self.continue_after(&dropped);
                 dropped
             }
             AgentAction::DropPartitions {
@@ -362,7 +362,7 @@ impl Work {
                 let dropped = shared.disk.drop_partitions(&store, version, &partitions);
                 // The catalog still has the version with these partitions.
                 self.is_dirty |= dropped.is_ok();
-                self.look_again_after(&dropped);
+                self.continue_after(&dropped);
                 dropped
             }
             AgentAction::Report(report) => {

@@ -185,9 +185,9 @@ pub fn duration(duration: Duration) -> String {
 }
 
 /// A time in milliseconds since 1970 as UTC: `2026-11-21T08:11:53Z`.
-pub fn moment(unix_ms: u64) -> String {
-    let moment = UNIX_EPOCH + Duration::from_millis(unix_ms);
-    humantime::format_rfc3339_seconds(moment).to_string()
+pub fn timestamp(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(unix_ms);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// A configured duration, exactly: `1h`, `10days`.
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn times_are_calendar_dates_with_a_zone() {
-        assert_eq!(moment(0), "1970-01-01T00:00:00Z");
-        assert_eq!(moment(1_795_248_713_000), "2026-11-21T08:11:53Z");
+        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
+        assert_eq!(timestamp(1_795_248_713_000), "2026-11-21T08:11:53Z");
     }
 
     #[test]

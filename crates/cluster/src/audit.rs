@@ -54,7 +54,7 @@ impl Audit {
         for _ in 0..ATTEMPTS_MAX {
             match self.try_to_add(entry) {
                 Err(ClusterError::Coordination(CoordinationError::Conflict { .. })) => {}
-                Err(error) => return tracing::warn!(%error, "a change cannot be written down in coordination"),
+                Err(error) => return tracing::warn!(%error, "a change cannot be recorded in the coordination service"),
                 Ok(()) => {
                     self.added.fetch_add(1, Relaxed);
                     return;

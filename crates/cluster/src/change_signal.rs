@@ -1,7 +1,7 @@
-//! A signal that wakes threads to look at a state again whenever it may have changed.
+//! A signal that wakes threads to read a state again whenever it may have changed.
 //!
-//! It says that something happened, not what. A thread that reads the count before it looks misses no event during its
-//! look.
+//! It says that something happened, not what. A thread that reads the count before it reads the state misses no event
+//! meanwhile.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -37,7 +37,7 @@ impl ChangeSignal {
     }
 }
 
-/// Counts the looks of a thread at a state, so that others can wait for one that begins from now on.
+/// Counts the passes of a thread over a state, so that others can wait for one that begins from now on.
 #[derive(Debug, Default)]
 pub struct ChangeWatcher {
     begun: AtomicU64,
@@ -46,23 +46,23 @@ pub struct ChangeWatcher {
 }
 
 impl ChangeWatcher {
-    /// Marks the begin of a look. Returns its number.
+    /// Marks the begin of a pass. Returns its number.
     pub fn begin(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// Marks the end of a look, after its actions.
-    pub fn end(&self, look: u64) {
-        self.done.store(look, SeqCst);
+    /// Marks the end of a pass, after its actions.
+    pub fn end(&self, pass: u64) {
+        self.done.store(pass, SeqCst);
         self.ended.raise();
     }
 
-    /// How often the thread looked.
+    /// The number of passes.
     pub fn count(&self) -> u64 {
         self.done.load(SeqCst)
     }
 
-    /// Raises the signal, and waits until a look that begins from now on is done, at most for `timeout`.
+    /// Raises the signal, and waits until a pass that begins from now on is done, at most for `timeout`.
     pub fn wait(&self, change_signal: &ChangeSignal, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let wanted = self.begun.load(SeqCst) + 1;

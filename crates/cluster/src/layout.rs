@@ -43,7 +43,7 @@ pub const MACHINES: &str = "machines";
 pub const ELECTION: &str = "election";
 
 /// The entries that every process watches.
-const MEMBERS_LOOK_AT: [&str; 11] = [
+const WATCHED_BY_ALL: [&str; 11] = [
     "cluster",
     "routing",
     "numbers",
@@ -80,7 +80,7 @@ pub fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> {
 
 /// The entries that a process watches; controllers watch reports, too.
 pub fn watched(decides: bool) -> Result<Vec<EntryPath>, CoordinationError> {
-    let all = MEMBERS_LOOK_AT.into_iter().chain(decides.then_some(REPORTS));
+    let all = WATCHED_BY_ALL.into_iter().chain(decides.then_some(REPORTS));
     all.map(str::parse).collect()
 }
 

@@ -51,17 +51,17 @@ impl Leader {
     pub fn port(&self) -> Option<PeerPort> {
         let mut known = self.known.lock();
         if known.is_none() {
-            *known = self.look().map(|address| self.peers.port(&address));
+            *known = self.find().map(|address| self.peers.port(&address));
         }
         known.clone()
     }
 
-    /// The leader did not answer, or leads no longer: it is looked for again.
+    /// The leader did not answer, or leads no longer: the next request finds it again.
     pub fn forget(&self) {
         *self.known.lock() = None;
     }
 
-    fn look(&self) -> Option<String> {
+    fn find(&self) -> Option<String> {
         let leader = self.coordination.leader(&ELECTION.parse().ok()?).ok().flatten()?;
         let leader: Candidate = serde_json::from_slice(&leader).ok()?;
         Some(leader.http)

@@ -7,7 +7,7 @@
 //! - `bootstrap`: how a cluster is made;
 //! - `router`: a router's part, which is little: it announces itself, and publishes the topology;
 //! - `leader`: how other processes find and reach the leading controller;
-//! - `worker`, `change_signal`: threads that look at the cluster whenever it changes.
+//! - `worker`, `change_signal`: threads that act on every change of the cluster.
 //!
 //! The model decides; this crate observes and writes. It knows neither data on a disk nor HTTP.
 

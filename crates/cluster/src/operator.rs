@@ -272,7 +272,7 @@ impl Operator {
         self.change(&[RecordPath::Routing], |view| {
             operator::split_partitions(view).map(Some)
         })?;
-        tracing::info!("each partition is two now");
+        tracing::info!("each partition was split in two");
         Ok(())
     }
 
@@ -380,7 +380,7 @@ impl Operator {
         let paths: Vec<EntryPath> = paths.iter().map(layout::path).collect::<Result<_, _>>()?;
         for _ in 0..ATTEMPTS_MAX {
             self.mirror.refresh(&*self.coordination, &paths)?;
-            let sighting = self.mirror.look();
+            let sighting = self.mirror.sighting();
             if let Some(discontinuity) = self.mirror.discontinuity() {
                 return Err(discontinuity.into());
             }

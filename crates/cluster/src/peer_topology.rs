@@ -27,7 +27,7 @@ pub struct PeerTopology {
     wanted: Arc<Notify>,
     /// Raised when a newer part was received.
     change_signal: Arc<ChangeSignal>,
-    /// The last view that was looked at.
+    /// The view of the last call.
     seen: Option<Arc<ClusterView>>,
     /// Set while the service does not answer.
     silence: Option<Silence>,
@@ -60,9 +60,9 @@ impl PeerTopology {
         }
     }
 
-    /// The topology to use from now on, if it may have changed since the last look. `own` is this node, which is not
+    /// The topology to use from now on, if it may have changed since the last call. `own` is this node, which is not
     /// asked.
-    pub fn look(&mut self, sighting: &Sighting, own: Option<NodeId>) -> Option<Topology> {
+    pub fn changed(&mut self, sighting: &Sighting, own: Option<NodeId>) -> Option<Topology> {
         let view = &sighting.view;
         let is_seen = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, view));
         self.seen = Some(Arc::clone(view));

@@ -16,7 +16,7 @@ use crate::mirror::{Mirror, Origin};
 use crate::peer_topology::PeerTopology;
 use crate::worker::{Ending, Worker};
 
-/// How often it looks when nothing changes.
+/// How often a pass begins when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The router of a process. Dropping it stops it.
@@ -27,7 +27,7 @@ pub struct RouterWork {
 
 struct Shared {
     change_signal: Arc<ChangeSignal>,
-    looks: ChangeWatcher,
+    passes: ChangeWatcher,
     mirror: Mirror,
 }
 
@@ -56,7 +56,7 @@ impl RouterWork {
         mirror.raise_on_change(&change_signal);
         let shared = Arc::new(Shared {
             change_signal: Arc::clone(&change_signal),
-            looks: ChangeWatcher::default(),
+            passes: ChangeWatcher::default(),
             mirror,
         });
         let wanted = Arc::clone(catalog.topology_wanted());
@@ -77,12 +77,12 @@ impl RouterWork {
 
     /// Waits until requests see the present view of the cluster.
     pub fn wait_looked(&self, timeout: Duration) {
-        self.shared.looks.wait(&self.shared.change_signal, timeout);
+        self.shared.passes.wait(&self.shared.change_signal, timeout);
     }
 
     /// Why the router cannot serve; empty if it can.
     pub fn not_ready(&self) -> Vec<String> {
-        let sighting = self.shared.mirror.look();
+        let sighting = self.shared.mirror.sighting();
         if let Err(error) = check_protocol(&sighting.view) {
             return vec![error.to_string()];
         }
@@ -99,21 +99,21 @@ impl Work {
         let shared = Arc::clone(&self.shared);
         while !ending.has_come() {
             let seen = shared.change_signal.count();
-            let look = shared.looks.begin();
+            let pass = shared.passes.begin();
             if let Err(error) = self.announce() {
                 tracing::warn!(%error, "cannot announce this router: trying again");
             }
             self.publish();
             // No reader is slow enough to hold a former catalog for long, and a catalog is small.
             self.catalog.reap();
-            shared.looks.end(look);
+            shared.passes.end(pass);
             shared.change_signal.wait(seen, TICK);
         }
     }
 
     fn announce(&mut self) -> Result<(), ClusterError> {
         let session = self.coordination.session();
-        let sighting = self.shared.mirror.look();
+        let sighting = self.shared.mirror.sighting();
         if !sighting.is_current
             || session.state != SessionState::Connected
             || self.announced == Some(session.generation)
@@ -135,7 +135,7 @@ impl Work {
     }
 
     fn publish(&mut self) {
-        let Some(topology) = self.peer_topology.look(&self.shared.mirror.look(), None) else {
+        let Some(topology) = self.peer_topology.changed(&self.shared.mirror.sighting(), None) else {
             return;
         };
         let catalog = self.catalog.load();

@@ -38,7 +38,7 @@ impl LiveSettings {
         let path = layout::SETTINGS.parse()?;
         for _ in 0..ATTEMPTS_MAX {
             self.mirror.refresh(&*self.coordination, std::slice::from_ref(&path))?;
-            let before = self.mirror.look().settings;
+            let before = self.mirror.sighting().settings;
             let expected = before.as_ref().map(|before| Revision::new(before.revision));
             let mut remembered = before.map(|before| before.record).unwrap_or_default();
             for (name, value) in &changes {
@@ -62,7 +62,7 @@ impl LiveSettings {
 
     /// All settings as they are now.
     pub fn list(&self) -> SettingList {
-        let stored = self.mirror.look().settings;
+        let stored = self.mirror.sighting().settings;
         let settings = SETTINGS.iter().map(|spec| SettingResource {
             name: spec.name.to_owned(),
             value: setting_text(spec, self.settings.written(spec.setting)),

@@ -15,13 +15,13 @@ use fondaco_model::{NodeId, PartitionId};
 use fondaco_protocol::now_unix_ms;
 
 use crate::balance_settings::{balance_settings, decision_period, move_rates};
-use crate::book::LoadBook;
+use crate::cluster_load::ClusterLoad;
 use crate::journal::{Journal, Kept};
 use crate::machines::Machines;
 
 /// The inputs of decisions, and their state in a term.
 pub(crate) struct Balancer {
-    pub(crate) book: Arc<LoadBook>,
+    pub(crate) cluster_load: Arc<ClusterLoad>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) settings: Arc<Settings>,
     /// When the last decision was made; `None` in a term before the first.
@@ -29,19 +29,19 @@ pub(crate) struct Balancer {
     struggled: std::collections::BTreeSet<NodeId>,
     /// Machines on demand, if there is a hook.
     machines: Option<Machines>,
-    /// The epoch of the routing table at the last look, to notice that partitions have moved.
+    /// The epoch of the routing table in the last pass, to notice that partitions have moved.
     epoch: u64,
 }
 
 impl Balancer {
     pub(crate) fn new(
-        book: Arc<LoadBook>,
+        cluster_load: Arc<ClusterLoad>,
         journal: Arc<Journal>,
         settings: Arc<Settings>,
         machines: Option<Machines>,
     ) -> Self {
         Self {
-            book,
+            cluster_load,
             journal,
             settings,
             last: Some(Instant::now()),
@@ -64,10 +64,14 @@ impl Balancer {
     }
 
     /// Decides, if it is time to. Returns the change that makes a plan or runs it.
-    pub(crate) fn look(&mut self, view: &ClusterView, absent_ms: impl Fn(NodeId) -> u64) -> Option<(Change, Kept)> {
+    pub(crate) fn decide_if_due(
+        &mut self,
+        view: &ClusterView,
+        absent_ms: impl Fn(NodeId) -> u64,
+    ) -> Option<(Change, Kept)> {
         if let Some(table) = &view.routing {
             if self.epoch != 0 && self.epoch != table.record.epoch() {
-                self.book.settle();
+                self.cluster_load.settle();
             }
             self.epoch = table.record.epoch();
         }
@@ -78,7 +82,7 @@ impl Balancer {
         if self.settings.get(Setting::BalanceMode) == 0 {
             return None;
         }
-        let input = input_of(&self.book, &self.settings, view, absent_ms)?;
+        let input = input_of(&self.cluster_load, &self.settings, view, absent_ms)?;
         let input = BalanceInput {
             number: self.journal.next_number(),
             machines: self.machines.as_mut().and_then(|machines| machines.input(view)),
@@ -118,7 +122,7 @@ impl Balancer {
         let Outcome::Move { next, leaving, .. } = &decision.outcome else {
             return None;
         };
-        let sizes = self.book.sizes();
+        let sizes = self.cluster_load.sizes();
         let fallback = view.partition_bytes();
         let costs = MoveCosts {
             bytes: &|partition| sizes.get(&partition).copied().unwrap_or(fallback),
@@ -136,7 +140,7 @@ impl Balancer {
 
 /// The present input of the analyzer, for a decision or for advice; `None` before there is a routing table.
 pub fn input_of(
-    book: &LoadBook,
+    cluster_load: &ClusterLoad,
     settings: &Settings,
     view: &ClusterView,
     absent_ms: impl Fn(NodeId) -> u64,
@@ -147,7 +151,7 @@ pub fn input_of(
     let means: std::collections::BTreeMap<NodeId, _> = view
         .nodes
         .keys()
-        .filter_map(|&node| Some((node, book.mean(node, window_ms)?)))
+        .filter_map(|&node| Some((node, cluster_load.mean(node, window_ms)?)))
         .collect();
     let owners: std::collections::BTreeSet<NodeId> = table.all_owners().iter().flatten().copied().collect();
     let node = |(&id, node): (
@@ -175,7 +179,7 @@ pub fn input_of(
             requests: round(resources.requests),
         }
     };
-    let sizes = book.sizes();
+    let sizes = cluster_load.sizes();
     let fallback = view.partition_bytes();
     let partition = |partition: PartitionId| {
         let owners = table.owners(partition);
@@ -211,7 +215,7 @@ pub fn input_of(
             .filter_map(|plan| plan.ended_unix_ms)
             .filter(|&at| at <= now.saturating_add(settings.cool_down_ms))
             .max(),
-        hot_keys: book.hot_keys(),
+        hot_keys: cluster_load.hot_keys(),
         machines: None,
         settings,
     })

@@ -1,6 +1,6 @@
 //! The controller's work: standing for election, and carrying out the model's decisions while this process leads.
 //!
-//! It is level-triggered: the next look decides anew by the state at that time, whatever was missed or failed before. A
+//! It is level-triggered: the next pass decides anew by the state at that time, whatever was missed or failed before. A
 //! leader that does not know yet that it lost leadership does no harm, since every write is conditional.
 
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
 
 use crate::balancer::Balancer;
-use crate::book::LoadBook;
+use crate::cluster_load::ClusterLoad;
 use crate::config::MachinesConfig;
 use crate::journal::Journal;
 use crate::machines::Machines;
 
-/// How often it looks when nothing changes.
+/// How often a pass begins when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The shortest time between two looks when nothing changes.
+/// The shortest time between two passes when nothing changes.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// How often a candidate checks whether it leads: a stop waits at most for this long.
@@ -34,7 +34,7 @@ const CANDIDATE_TICK: Duration = Duration::from_millis(100);
 /// The controller of a process. Dropping it resigns.
 pub struct ControllerWork {
     shared: Arc<Shared>,
-    book: Arc<LoadBook>,
+    cluster_load: Arc<ClusterLoad>,
     journal: Arc<Journal>,
     _worker: Worker,
 }
@@ -84,7 +84,7 @@ impl ControllerWork {
         patience: Patience,
         parts: BalancerParts,
     ) -> Result<Self, ClusterError> {
-        let book = Arc::new(LoadBook::default());
+        let cluster_load = Arc::new(ClusterLoad::default());
         let journal = Arc::new(parts.journal);
         let change_signal = Arc::new(ChangeSignal::default());
         mirror.raise_on_change(&change_signal);
@@ -98,22 +98,22 @@ impl ControllerWork {
             bootstrap,
             patience,
             started: Instant::now(),
-            book: Arc::clone(&book),
+            cluster_load: Arc::clone(&cluster_load),
             journal: Arc::clone(&journal),
             settings: parts.settings,
             machines: parts.machines,
         };
         Ok(Self {
             shared,
-            book,
+            cluster_load,
             journal,
             _worker: Worker::start("controller", change_signal, move |ending| work.run(&candidate, ending))?,
         })
     }
 
     /// The reports of nodes.
-    pub fn book(&self) -> &LoadBook {
-        &self.book
+    pub fn cluster_load(&self) -> &ClusterLoad {
+        &self.cluster_load
     }
 
     /// Its decisions.
@@ -147,7 +147,7 @@ struct Work {
     bootstrap: Option<Bootstrap>,
     patience: Patience,
     started: Instant,
-    book: Arc<LoadBook>,
+    cluster_load: Arc<ClusterLoad>,
     journal: Arc<Journal>,
     settings: Arc<Settings>,
     machines: Option<MachinesConfig>,
@@ -183,14 +183,14 @@ impl Work {
     fn lead(&self, election: &Election, ending: &Ending) {
         // Its timers restart with each term: it did not watch in between.
         let mut controller = Controller::new(self.patience);
-        let (book, journal) = (Arc::clone(&self.book), Arc::clone(&self.journal));
+        let (cluster_load, journal) = (Arc::clone(&self.cluster_load), Arc::clone(&self.journal));
         let machines = self.machines.as_ref();
         let machines = machines.map(|config| Machines::new(config, Arc::clone(&self.coordination)));
-        let mut balancer = Balancer::new(book, journal, Arc::clone(&self.settings), machines);
+        let mut balancer = Balancer::new(cluster_load, journal, Arc::clone(&self.settings), machines);
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
             let seen = self.change_signal.count();
-            let sighting = self.mirror.look();
+            let sighting = self.mirror.sighting();
             let mut again = false;
             if sighting.origin == Origin::Service && sighting.is_current {
                 let bootstrap = self.bootstrap.as_ref();
@@ -208,7 +208,7 @@ impl Work {
                 for change in &changes {
                     match carry_out(&*self.coordination, &self.mirror, change) {
                         Ok(()) => drop(self.shared.changes.fetch_add(1, Relaxed)),
-                        // Another process was faster: the next look sees its change.
+                        // Another process was faster: the next pass sees its change.
                         Err(CoordinationError::Conflict { path }) => {
                             tracing::debug!(%path, "a decision came too late");
                             self.shared.conflicts.fetch_add(1, Relaxed);
@@ -238,7 +238,7 @@ impl Work {
 
     /// Decides about the load, if it is time to, and carries the decision out.
     fn balance(&self, balancer: &mut Balancer, controller: &Controller, view: &ClusterView) {
-        let Some((change, mut kept)) = balancer.look(view, |node| controller.absent_ms(node)) else {
+        let Some((change, mut kept)) = balancer.decide_if_due(view, |node| controller.absent_ms(node)) else {
             return;
         };
         match carry_out(&*self.coordination, &self.mirror, &change) {

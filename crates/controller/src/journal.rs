@@ -73,7 +73,7 @@ impl Journal {
         if let Some(path) = &self.path
             && let Err(error) = inner.write(path, &kept)
         {
-            tracing::warn!(?path, %error, "a decision cannot be written down");
+            tracing::warn!(?path, %error, "a decision cannot be written to the journal");
             inner.file = None;
         }
         inner.push(kept);

@@ -1,7 +1,7 @@
 //! The controller of a cluster: any number of processes stand for election, and the leader decides.
 //!
 //! - `controller`: the election, and the model's decisions, carried out by conditional writes;
-//! - `book`, `journal`: the load that nodes report, and the decisions that were made about it;
+//! - `cluster_load`, `journal`: the load that nodes report, and the decisions that were made about it;
 //! - `balancer`, `balance_settings`: whether partitions should move;
 //! - `machines`, `hook`: machines on demand.
 //!
@@ -9,7 +9,7 @@
 
 mod balance_settings;
 mod balancer;
-mod book;
+mod cluster_load;
 mod config;
 mod controller;
 mod hook;
@@ -18,7 +18,7 @@ mod machines;
 
 pub use balance_settings::move_rates;
 pub use balancer::input_of;
-pub use book::{LoadBook, NodeSummary, Sample};
+pub use cluster_load::{ClusterLoad, NodeSummary, Sample};
 pub use config::{Hook, MachinesConfig};
 pub use controller::{BalancerParts, ControllerCounts, ControllerWork};
 pub use journal::{Journal, Kept};

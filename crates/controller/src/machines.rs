@@ -48,7 +48,7 @@ impl Machines {
         let state = match self.read() {
             Ok(state) => state,
             Err(error) => {
-                tracing::warn!(error, "what is known of machines cannot be read");
+                tracing::warn!(error, "the state of machines cannot be read");
                 return None;
             }
         };
@@ -88,7 +88,7 @@ impl Machines {
             && let Err(error) = self.write(&decided.state)
         {
             // The next decision starts from the recorded state. The hook repeats its answer to a number that it knows.
-            return tracing::warn!(error, "what was decided about machines cannot be written down");
+            return tracing::warn!(error, "the state of machines cannot be written");
         }
         if let Some(request) = decided.state.pending.as_ref().filter(|_| decided.call) {
             let body = call(view, request);

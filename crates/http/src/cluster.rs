@@ -88,7 +88,7 @@ pub(super) async fn split(State(app): State<App>) -> Result<Json<RoutingResource
     routing(State(app)).await
 }
 
-/// The key that is looked for.
+/// The key to find.
 #[derive(Debug, Clone, serde::Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

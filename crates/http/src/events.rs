@@ -21,8 +21,8 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// How often changes are looked for.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the state is compared.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How often something is sent, at least: otherwise a lost connection is not noticed.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -67,10 +67,10 @@ pub(super) async fn stream(State(app): State<App>) -> Result<Response, ApiError>
         let (mut since_load, mut since_any) = (Duration::ZERO, Duration::ZERO);
         loop {
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = sender.closed() => return,
             }
-            (since_load, since_any) = (since_load + LOOK, since_any + LOOK);
+            (since_load, since_any) = (since_load + POLL_INTERVAL, since_any + POLL_INTERVAL);
             // The process must be able to end while pages are open.
             let Some(app) = theirs.upgrade() else { return };
             let now = Seen::now(&app);
@@ -137,7 +137,7 @@ impl Event {
 
 impl Seen {
     fn now(app: &App) -> Self {
-        let sighting = app.operator.mirror().look();
+        let sighting = app.operator.mirror().sighting();
         let decision = app
             .controller
             .as_ref()

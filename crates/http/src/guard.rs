@@ -253,7 +253,7 @@ impl IntoResponse for Stranger {
             Self::WrongBody => ("unauthorized", "the body is not the one that was signed"),
             Self::WrongPage => (
                 "foreign_origin",
-                "a change of someone who is signed in needs the header fondaco-csrf, as GET /v1/session tells it",
+                "a change in a session needs the header fondaco-csrf, with the value from GET /v1/session",
             ),
         };
         let mut response = ApiError::new(code, message).into_response();

@@ -12,7 +12,7 @@ use fondaco_api::{
     NodeLoadResource, PartitionLoadResource, StoreLoadResource, StoreSample,
 };
 use fondaco_cluster::load_window;
-use fondaco_controller::{ControllerWork, Kept, LoadBook, NodeSummary, Sample, input_of};
+use fondaco_controller::{ClusterLoad, ControllerWork, Kept, NodeSummary, Sample, input_of};
 use fondaco_decisions::balance::{Advice, LoadReport, Outcome, PartitionLoad, advise};
 use fondaco_model::{PartitionId, StoreName};
 use serde::Deserialize;
@@ -37,10 +37,10 @@ pub(super) async fn report(
     State(app): State<App>,
     JsonBody(report): JsonBody<LoadReport>,
 ) -> Result<StatusCode, ApiError> {
-    let book = leading(&app).ok_or_else(ApiError::not_leading)?.book();
+    let cluster_load = leading(&app).ok_or_else(ApiError::not_leading)?.cluster_load();
     // A node that does not know of a split yet, or that knew of it earlier, numbers other partitions.
     if app.operator.mirror().view().partitions() == Some(report.divided) {
-        book.take(report);
+        cluster_load.take(report);
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -81,7 +81,7 @@ pub(super) async fn history(
         return from_leader(&app, format!("/v1/load/history?since={since}")).await;
     };
     let past = controller
-        .book()
+        .cluster_load()
         .past(since)
         .into_iter()
         .map(|(node, samples)| NodeHistory {
@@ -186,10 +186,10 @@ async fn from_leader(app: &App, target: String) -> Result<Response, ApiError> {
 }
 
 pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
-    let book = controller.book();
+    let cluster_load = controller.cluster_load();
     let window_ms = load_window(&app.settings.settings).as_millis() as u64;
-    let summaries = book.summaries(window_ms);
-    let sizes = book.sizes();
+    let summaries = cluster_load.summaries(window_ms);
+    let sizes = cluster_load.sizes();
     let mut partitions = BTreeMap::<PartitionId, PartitionLoad>::new();
     let mut stores = BTreeMap::<String, StoreLoadResource>::new();
     for summary in summaries.values() {
@@ -234,15 +234,15 @@ pub(super) fn load_of(app: &App, controller: &ControllerWork) -> LoadResource {
             .iter()
             .map(|(id, load)| PartitionLoadResource::of(load, bytes(id)))
             .collect(),
-        hot_keys: book.hot_keys().iter().map(Into::into).collect(),
-        advice: advice(app, book).iter().map(Into::into).collect(),
+        hot_keys: cluster_load.hot_keys().iter().map(Into::into).collect(),
+        advice: advice(app, cluster_load).iter().map(Into::into).collect(),
     }
 }
 
 /// The bytes of each partition on a node, as the leading controller knows them; none if no controller leads.
 pub(super) fn partition_sizes(app: &App) -> BTreeMap<PartitionId, u64> {
     if let Some(controller) = leading(app) {
-        return controller.book().sizes();
+        return controller.cluster_load().sizes();
     }
     let answer = app.leader.other().and_then(|port| port.get("/v1/load").ok());
     let answer = answer.and_then(|(_, body)| serde_json::from_slice::<LoadResource>(&body).ok());
@@ -253,9 +253,9 @@ pub(super) fn partition_sizes(app: &App) -> BTreeMap<PartitionId, u64> {
 }
 
 /// Advice for the cluster, besides moves.
-fn advice(app: &App, book: &LoadBook) -> Vec<Advice> {
+fn advice(app: &App, cluster_load: &ClusterLoad) -> Vec<Advice> {
     let view = app.operator.mirror().view();
-    let Some(input) = input_of(book, &app.settings.settings, &view, |_| 0) else {
+    let Some(input) = input_of(cluster_load, &app.settings.settings, &view, |_| 0) else {
         return Vec::new();
     };
     let names: BTreeMap<u16, &StoreName> = view
@@ -263,7 +263,7 @@ fn advice(app: &App, book: &LoadBook) -> Vec<Advice> {
         .iter()
         .map(|(name, store)| (store.record.id, name))
         .collect();
-    let busiest = book.busiest_stores().into_iter();
+    let busiest = cluster_load.busiest_stores().into_iter();
     let busiest = busiest.filter_map(|(partition, store)| Some((partition, StoreName::clone(names.get(&store)?))));
     advise(&input, &busiest.collect())
 }

@@ -98,7 +98,7 @@ use crate::{
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "The members of the cluster, and the owners of partitions"),
-        (name = "access", description = "Users, sessions of browsers, and what people changed"),
+        (name = "access", description = "Users, sessions of browsers, and the changes that people made"),
         (name = "load", description = "The load of the cluster, and decisions about it"),
         (name = "plans", description = "Moves of partitions between nodes"),
         (name = "node", description = "The answering process"),

@@ -57,9 +57,9 @@ pub(super) async fn start(
         if let Some(push) = earlier(app)? {
             return status(app, &name, Some(push)).map(|status| (status, true));
         }
-        let looked = app.push_check.look(&app.operator, app.node(), &name, &new.source);
-        let (detail, set) = match looked {
-            Ok(looked) => looked,
+        let checked = app.push_check.check(&app.operator, app.node(), &name, &new.source);
+        let (detail, set) = match checked {
+            Ok(checked) => checked,
             // Another request of the run may have been faster.
             Err(error) => {
                 let push = earlier(app)?.ok_or(error)?;

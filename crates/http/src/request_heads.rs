@@ -81,7 +81,7 @@ impl<S> RequestHeads<S> {
     }
 
     /// Looks for the end of the header.
-    fn look(&mut self) {
+    fn find_end(&mut self) {
         let Some(end) = end_of_head(&self.buffer) else {
             if self.buffer.len() > self.header_bytes_max {
                 self.state = State::Rest;
@@ -107,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestHeads<S> {
         let this = &mut *self;
         loop {
             match this.state {
-                State::Head if !this.buffer.is_empty() => this.look(),
+                State::Head if !this.buffer.is_empty() => this.find_end(),
                 State::Handing(0, body) => {
                     this.state = if body == 0 { State::Head } else { State::Body(body) };
                     continue;

@@ -63,8 +63,8 @@ pub(super) async fn begin(
         let view = app.operator.mirror().view();
         let partitions = view.buildable().ok_or(OperatorError::NoCluster)?;
         let node = number(agent)?;
-        let room = |bytes| agent.make_room(bytes);
-        let upload = agent.uploads().begin(&name, partitions, &manifest, room)?;
+        let free_space = |bytes| agent.free_space(bytes);
+        let upload = agent.uploads().begin(&name, partitions, &manifest, free_space)?;
         Ok(resource(&upload, node))
     });
     Ok(Json(upload.await?))
@@ -190,7 +190,7 @@ async fn receive(app: &App, mut turn: Turn, body: &mut BodyDataStream) -> Result
     loop {
         match next(body).await {
             Some(Ok(bytes)) => {
-                turn.check_room(piece.len() + bytes.len())?;
+                turn.check_length(piece.len() + bytes.len())?;
                 piece.extend_from_slice(&bytes);
                 if piece.len() >= PIECE_BYTES {
                     turn = append(app, turn, std::mem::take(&mut piece)).await?;

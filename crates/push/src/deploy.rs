@@ -5,8 +5,8 @@ use fondaco_api::{DryRunResource, NewPush};
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 
-use crate::bring::{Built, not_local, source_url};
 use crate::build::BuildResult;
+use crate::cluster_deploy::{Built, not_local, source_url};
 use crate::error::PushError;
 use crate::observer::Job;
 use crate::rollout::{Clusters, Rolled, Rollout};
@@ -109,7 +109,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         run: rollout.run(),
         again: rollout.again,
     };
-    let rolled = rollout.bring(&version, job, |_| Ok(()));
+    let rolled = rollout.deploy(&version, job, |_| Ok(()));
     Ok(Outcome::new(&version, rolled, None, Some(place.clone())))
 }
 

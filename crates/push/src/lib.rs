@@ -2,7 +2,7 @@
 //!
 //! - [`build`]: rows to a version in a directory;
 //! - [`push`]: a build, and a deploy of its result;
-//! - [`deploy`]: a built version is brought to one cluster or to several, one after the other, and watched to its end;
+//! - [`deploy`]: a built version goes to one cluster or to several, one after the other, and is watched to its end;
 //! - [`compact`]: a push of the changes that events have made on top of a hybrid store's version;
 //! - [`cancel`]: the end of a push under way.
 //!
@@ -23,8 +23,8 @@
 //! ```
 
 mod base_version;
-mod bring;
 mod build;
+mod cluster_deploy;
 mod compact;
 mod deploy;
 mod error;
@@ -37,8 +37,8 @@ mod target;
 mod topic;
 mod upload;
 
-pub use bring::{Deployed, is_end};
 pub use build::{BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, build, partition_count};
+pub use cluster_deploy::{Deployed, is_end};
 pub use compact::{Compact, Compacted, compact};
 pub use deploy::{Deploy, Outcome, check_only, deploy};
 pub use error::{PushError, with_causes};

@@ -10,8 +10,8 @@ use fondaco_model::{StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
 
 use crate::base_version::CurrentVersion;
-use crate::bring::{Built, not_local};
 use crate::build::{BuildResult, Earlier, Rows, build};
+use crate::cluster_deploy::{Built, not_local};
 use crate::deploy::Outcome;
 use crate::error::PushError;
 use crate::graph_ids::{check_ids_are_current, served_ids};
@@ -167,7 +167,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         run: rollout.run(),
         again: rollout.again,
     };
-    let rolled = rollout.bring(&version, job, prepare);
+    let rolled = rollout.deploy(&version, job, prepare);
     let Some(error) = &rolled.error else {
         return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)));
     };
@@ -212,7 +212,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         run: rollout.run(),
         again: false,
     };
-    let rolled = rollout.bring(&known, job, |_| Ok(()));
+    let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)
 }
 

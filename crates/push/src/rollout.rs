@@ -13,7 +13,7 @@ use fondaco_api::PushResource;
 use fondaco_model::StoreName;
 use serde::Serialize;
 
-use crate::bring::{Built, bring, push_of_run};
+use crate::cluster_deploy::{Built, deploy_to_cluster, push_of_run};
 use crate::error::{PushError, with_causes};
 use crate::observer::{INTERVAL, Job, Note};
 use crate::upload::UploadResult;
@@ -47,7 +47,7 @@ impl Clusters {
     }
 }
 
-/// A cluster that a version is brought to.
+/// A cluster that a version is deployed to.
 pub(crate) struct Cluster {
     /// The way to reach it.
     pub(crate) endpoint: Endpoint,
@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
     unreachable: Option<String>,
 }
 
-/// The clusters that a version is brought to, with their clients.
+/// The clusters that a version is deployed to, with their clients.
 pub(crate) struct Rollout {
     clusters: Vec<Cluster>,
     pub(crate) is_several: bool,
@@ -75,7 +75,7 @@ pub enum State {
     Swapped,
     /// The cluster could not be reached before it had begun.
     Unreachable,
-    /// The cluster refused it, or failed to bring it.
+    /// The cluster refused it, or its push failed.
     Failed,
     /// A cluster before failed.
     NotBegun,
@@ -181,8 +181,8 @@ impl Rollout {
         }
     }
 
-    /// Brings the version to each cluster that can be reached, after `prepare`.
-    pub(crate) fn bring(
+    /// Deploys the version to each cluster that can be reached, after `prepare`.
+    pub(crate) fn deploy(
         &self,
         built: &Built<'_>,
         job: Job<'_>,
@@ -201,8 +201,8 @@ impl Rollout {
                 break;
             }
             let mut begun = false;
-            let brought = prepare(cluster).and_then(|()| bring(&cluster.client, &built, &mut begun, job));
-            match brought {
+            let deployed = prepare(cluster).and_then(|()| deploy_to_cluster(&cluster.client, &built, &mut begun, job));
+            match deployed {
                 Ok(deployed) => {
                     // The versions of all clusters read the same events.
                     let started = deployed.push.started_unix_ms;

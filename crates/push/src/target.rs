@@ -5,8 +5,8 @@ use fondaco_api::{PushResource, StoreResource};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
 
-use crate::bring::{is_end, not_local};
 use crate::build::{Rows, partition_count};
+use crate::cluster_deploy::{is_end, not_local};
 use crate::error::PushError;
 use crate::observer::Job;
 use crate::push::Push;

@@ -52,7 +52,7 @@ pub struct Config {
     /// How much memory the process may use, in bytes; that of the machine or its control group if `None`.
     pub memory_bytes: Option<u64>,
     /// How long dropped stores and discarded versions are kept, so that they can be restored. They are deleted earlier
-    /// if the disk needs the room.
+    /// if the disk needs the space.
     pub keep_deleted: Duration,
     /// The file from which the boot ID of the machine is read. Tests have another file.
     pub boot_id_file: PathBuf,

@@ -87,7 +87,7 @@ impl Uploads {
     }
 
     /// Begins an upload of a version for a store, or resumes it. Space for its missing bytes is reserved, after
-    /// `make_room` has freed it.
+    /// `free_space` has freed it.
     ///
     /// # Errors
     /// A body that is not a manifest, or one of another store or number of partitions; too many uploads; too little
@@ -97,11 +97,11 @@ impl Uploads {
         store: &StoreName,
         partitions: RangeInclusive<PartitionCount>,
         manifest: &[u8],
-        make_room: impl FnOnce(u64) -> Result<(), AgentError>,
+        free_space: impl FnOnce(u64) -> Result<(), AgentError>,
     ) -> Result<Arc<Upload>, AgentError> {
         let (parsed, id) = parse(manifest, store, partitions)?;
         let before = self.get(store, id);
-        make_room(before.map_or_else(|_| parsed.files_bytes(), |upload| upload.bytes_missing()))?;
+        free_space(before.map_or_else(|_| parsed.files_bytes(), |upload| upload.bytes_missing()))?;
         let mut uploads = self.uploads.lock();
         if let Some(upload) = uploads.get(&id) {
             upload.touch();

@@ -241,7 +241,7 @@ impl Turn {
     ///
     /// # Errors
     /// It would be longer than the manifest says.
-    pub fn check_room(&self, bytes: usize) -> Result<(), UploadError> {
+    pub fn check_length(&self, bytes: usize) -> Result<(), UploadError> {
         match bytes as u64 <= self.slot.entry.bytes - self.slot.arrived() {
             true => Ok(()),
             false => Err(self.slot.too_long()),
@@ -253,7 +253,7 @@ impl Turn {
     /// # Errors
     /// There are too many bytes, or the disk reports an error. None of them count as arrived then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), AgentError> {
-        self.check_room(bytes.len())?;
+        self.check_length(bytes.len())?;
         let arrived = self.slot.arrived();
         if let Err(error) = self.file.write_all_at(bytes, arrived) {
             // If that fails too, the next turn does it.

@@ -62,7 +62,7 @@ pub fn compact(options: CompactOptions, output: &Output) -> anyhow::Result<()> {
     match with_job(output, |job| fondaco_push::compact(&endpoint, &compact, job))? {
         Compacted::Pushed(pushed) => show(pushed, false, output),
         Compacted::Nothing { version, until_unix_ms } => output.result(&Nothing { changes: 0 }, |_| {
-            let (until, store) = (output::moment(until_unix_ms), &compact.store);
+            let (until, store) = (output::timestamp(until_unix_ms), &compact.store);
             format!("no event up to {until} is on top of version {version} of store {store}\n")
         }),
     }

@@ -150,7 +150,7 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
             "built",
             format!(
                 "{} by {}",
-                output::moment(inspected.built.created_unix_ms),
+                output::timestamp(inspected.built.created_unix_ms),
                 inspected.built.built_by
             ),
         ),
@@ -217,7 +217,10 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         lines.push(("patches", format!("for {count} chunks, {}", output::bytes(bytes))));
     }
     if let Some(cut) = manifest.cut_unix_ms {
-        lines.push(("cut", format!("it includes the events up to {}", output::moment(cut))));
+        lines.push((
+            "cut",
+            format!("it includes the events up to {}", output::timestamp(cut)),
+        ));
     }
     let further: BTreeSet<&str> = further_files(manifest).map(|(kind, _)| kind).collect();
     if !further.is_empty() {

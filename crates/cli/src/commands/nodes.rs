@@ -190,7 +190,7 @@ impl Column {
 fn state(node: &ClusterNode) -> String {
     match (node.live, node.late.as_slice()) {
         (false, _) => match node.absent_since_unix_ms {
-            Some(since) => format!("absent since {}", output::moment(since)),
+            Some(since) => format!("absent since {}", output::timestamp(since)),
             None => "absent".to_owned(),
         },
         (true, []) => match (node.mark, node.backup) {

@@ -141,7 +141,7 @@ fn note_text(note: Note<'_>) -> String {
         Note::LateNode(node) => {
             format!("node {node} does not have it yet: it serves this store again when it has caught up")
         }
-        Note::ClusterLeftOut(error) => format!("{}; going on without it", with_causes(error)),
+        Note::ClusterLeftOut(error) => format!("{}; continuing without it", with_causes(error)),
         Note::ClusterAway(error) => with_causes(error),
         Note::ClusterEnded { store, outcome } => cluster_text(store, outcome).trim_end().to_owned(),
         Note::Pausing(pause) => format!("waiting for {}", output::duration(pause)),
@@ -152,7 +152,7 @@ fn note_text(note: Note<'_>) -> String {
             until_unix_ms,
         } => format!(
             "events up to {} have changed {} keys of store {store}",
-            output::moment(until_unix_ms),
+            output::timestamp(until_unix_ms),
             output::count(keys)
         ),
     }
@@ -195,7 +195,7 @@ fn waiting_text(absent: &AbsentNode) -> String {
         Some(since) => format!(
             "waiting for node {}, absent since {}",
             absent.node,
-            output::moment(since)
+            output::timestamp(since)
         ),
         None => format!("waiting for node {}, which is absent", absent.node),
     }

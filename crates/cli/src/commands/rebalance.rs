@@ -200,7 +200,7 @@ pub fn run(command: RebalanceCommand, output: &Output) -> anyhow::Result<()> {
         }
         RebalanceCommand::Run(options) => begin(&options, output),
         RebalanceCommand::Status(options) => {
-            let progress = look(&options.node.client()?, options.plan)?;
+            let progress = progress_of(&options.node.client()?, options.plan)?;
             output.result(&progress, progress_text)
         }
         RebalanceCommand::List(options) => {
@@ -277,7 +277,8 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
     }
     let mut display = Display::new(output.is_quiet());
     let ended = loop {
-        let progress = look(&client, Some(plan.number)).context("cannot watch the plan any more; it continues")?;
+        let progress =
+            progress_of(&client, Some(plan.number)).context("cannot watch the plan any more; it continues")?;
         if !progress.under_way {
             break progress;
         }
@@ -359,7 +360,7 @@ fn is_under_way(plan: &PlanResource) -> bool {
 }
 
 /// A plan with this number, or the latest that was run.
-fn look(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
+fn progress_of(client: &Client, number: Option<u64>) -> anyhow::Result<Progress> {
     let plan = match number {
         Some(number) => Some(client.get::<PlanResource>(&format!("/v1/plans/{number}"))?),
         None => {
@@ -444,7 +445,7 @@ fn list_text(plans: &[PlanResource]) -> String {
                 (PlanMaker::Operator, None) => "operator".to_owned(),
                 (PlanMaker::Analyzer, _) => "analyzer".to_owned(),
             },
-            output::moment(plan.made_unix_ms),
+            output::timestamp(plan.made_unix_ms),
             format!("{} of {}", plan.partitions_done, plan.partitions),
             output::bytes(plan.bytes),
             plan.reason.clone(),

@@ -468,7 +468,7 @@ fn show_text(store: &StoreResource) -> String {
         "store {}: {}, created {}, {} replica(s){}\n",
         store.name,
         store.kind.as_str(),
-        output::moment(store.created_unix_ms),
+        output::timestamp(store.created_unix_ms),
         store.replicas,
         if store.everywhere { ", on every node" } else { "" }
     );

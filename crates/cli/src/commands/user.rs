@@ -190,7 +190,7 @@ fn audit_text(entries: &[AuditEntry]) -> String {
     }
     let row = |entry: &AuditEntry| {
         vec![
-            output::moment(entry.at_unix_ms),
+            output::timestamp(entry.at_unix_ms),
             if entry.user.is_empty() { "-" } else { &entry.user }.to_owned(),
             entry.role.clone(),
             format!("{} {}", entry.method, entry.path),

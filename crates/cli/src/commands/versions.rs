@@ -137,6 +137,6 @@ fn row(version: &VersionResource) -> Vec<String> {
         fact(version.index_bytes, output::bytes),
         fact(version.chunks, output::count),
         version.compression.clone().unwrap_or_else(|| "-".to_owned()),
-        fact(version.built_unix_ms, output::moment),
+        fact(version.built_unix_ms, output::timestamp),
     ]
 }

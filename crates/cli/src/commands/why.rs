@@ -100,7 +100,7 @@ fn replay(then: DecisionResource, output: &Output) -> anyhow::Result<()> {
             then.number
         );
     };
-    let input: BalanceInput = serde_json::from_value(input).context("what the decision was made of cannot be read")?;
+    let input: BalanceInput = serde_json::from_value(input).context("the input of the decision cannot be read")?;
     let again = decide(&input);
     let advice: Vec<(&str, &str)> = again
         .advice
@@ -172,7 +172,7 @@ fn list_text(decisions: &[DecisionResource]) -> String {
         let reasons: Vec<String> = one.reasons.iter().cloned().chain(advice).collect();
         vec![
             one.number.to_string(),
-            output::moment(one.at_unix_ms),
+            output::timestamp(one.at_unix_ms),
             outcome(one),
             reasons.join("; "),
         ]
@@ -189,7 +189,7 @@ fn text(decision: &DecisionResource) -> String {
     let mut text = format!(
         "decision {}, {}: {}\n",
         decision.number,
-        output::moment(decision.at_unix_ms),
+        output::timestamp(decision.at_unix_ms),
         outcome(decision)
     );
     // Writing to a string does not fail.
@@ -197,7 +197,7 @@ fn text(decision: &DecisionResource) -> String {
         let _ = writeln!(text, "  {reason}");
     }
     for advice in &decision.advice {
-        let _ = writeln!(text, "  {}\n    what would help: {}", advice.problem, advice.help);
+        let _ = writeln!(text, "  {}\n    remedy: {}", advice.problem, advice.help);
     }
     text
 }

@@ -147,7 +147,7 @@ impl Mirror {
     }
 
     /// The present state.
-    pub fn look(&self) -> Sighting {
+    pub fn sighting(&self) -> Sighting {
         self.0.state.lock().sighting.clone()
     }
 
@@ -225,7 +225,7 @@ impl Mirror {
         let deadline = Instant::now() + timeout;
         loop {
             let seen = self.0.own.count();
-            if holds(&self.look()) {
+            if holds(&self.sighting()) {
                 return true;
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
@@ -242,7 +242,7 @@ impl Shared {
         state.stale_since.get_or_insert_with(Instant::now);
         state.sighting.is_current = false;
         drop(state);
-        tracing::warn!("the coordination service does not answer: going on with the last view");
+        tracing::warn!("the coordination service does not answer: continuing with the last view");
         self.raise_all();
     }
 

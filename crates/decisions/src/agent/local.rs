@@ -15,8 +15,8 @@ pub struct LocalReplicas {
     pub versions: BTreeMap<ReplicaKey, LocalVersion>,
     /// The running fetches, including stopped ones that have not ended yet.
     pub fetches: BTreeMap<ReplicaKey, LocalFetch>,
-    /// The bytes that the last fetch of each version brought.
-    pub brought: BTreeMap<ReplicaKey, u64>,
+    /// The bytes of the last fetch of each version.
+    pub fetched_bytes: BTreeMap<ReplicaKey, u64>,
     /// The versioned stores with anything on the node.
     pub versioned: BTreeMap<StoreName, LocalVersioned>,
 }

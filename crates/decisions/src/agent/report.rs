@@ -113,7 +113,7 @@ impl Agent {
         let has_files = version.is_some_and(|version| version.open.covers(&want.owned));
         let stream_error = version.and_then(|version| version.stream_error.clone());
         let fetch = local.fetches.get(key);
-        let brought = local.brought.get(key).copied().unwrap_or(0);
+        let fetched_bytes = local.fetched_bytes.get(key).copied().unwrap_or(0);
         let failures = self.failures.get(key);
         let gave_up = |partition| failures.is_some_and(|failures| failures.are_final_for(partition));
         let state = match open.covers(&want.owned) {
@@ -132,8 +132,8 @@ impl Agent {
             state,
             lacking,
             gave_up,
-            bytes_done: fetch.map_or(brought, |fetch| fetch.bytes_done),
-            bytes_total: fetch.map_or(brought, |fetch| fetch.bytes_total),
+            bytes_done: fetch.map_or(fetched_bytes, |fetch| fetch.bytes_done),
+            bytes_total: fetch.map_or(fetched_bytes, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             reads_stream: has_files && !open.covers(&want.owned),
             error: error(version.and_then(|version| version.damage.as_ref()), failures).or(stream_error),

@@ -306,7 +306,7 @@ impl Observed {
             encoder,
             "agent_looks",
             "passes over the cluster state by this node's agent",
-            agent.looks(),
+            agent.passes(),
         )?;
         let replicas = agent.replicas();
         for (which, name, help) in REPLICA_COUNTERS {

@@ -36,7 +36,7 @@ impl Observed {
             }),
             (
                 "events_superseded",
-                "events that were earlier than what their key had",
+                "events that were earlier than the value or deletion of their key",
                 |status| status.applied.superseded,
             ),
             ("events_elsewhere", "events that belong to other nodes", |status| {

@@ -1,4 +1,4 @@
-//! Makes one cluster serve a built version: uploads it if it was asked to, begins the push, and watches it.
+//! The deploy of a built version to one cluster: uploads it if that was asked for, begins the push, and watches it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const LEADER_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the request that begins a push is repeated, if its answers are lost.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(10);
 
-/// A built version, and how it is to be brought to a cluster.
+/// A built version, and the terms of its deploy to a cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Built<'a> {
     /// The store.
@@ -59,7 +59,12 @@ pub struct Deployed {
 
 /// Makes a cluster serve a built version; uploads it first if that was asked for. `begun` is set once the cluster has begun
 /// the push.
-pub(crate) fn bring(client: &Client, built: &Built<'_>, begun: &mut bool, job: Job<'_>) -> Result<Deployed, PushError> {
+pub(crate) fn deploy_to_cluster(
+    client: &Client,
+    built: &Built<'_>,
+    begun: &mut bool,
+    job: Job<'_>,
+) -> Result<Deployed, PushError> {
     if let Some(run) = built.run
         && let Some(push) = push_of_run(client, built.store, run)?
     {

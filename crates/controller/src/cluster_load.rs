@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 720;
 const HOT_KEYS_MAX: usize = 20;
 
 /// The reports of nodes.
-pub struct LoadBook {
+pub struct ClusterLoad {
     begun: Instant,
     inner: Mutex<Inner>,
 }
@@ -48,7 +48,7 @@ pub struct NodeSummary {
     pub known: bool,
 }
 
-impl Default for LoadBook {
+impl Default for ClusterLoad {
     fn default() -> Self {
         Self {
             begun: Instant::now(),
@@ -57,7 +57,7 @@ impl Default for LoadBook {
     }
 }
 
-impl LoadBook {
+impl ClusterLoad {
     fn now_ms(&self) -> u64 {
         self.begun.elapsed().as_millis() as u64
     }
