@@ -230,12 +230,17 @@ impl Catalog {
         self.places.get(name).copied()
     }
 
+    /// The index in [`Catalog::stores`] of the store of a key on the wire; `None` if it names no store.
+    #[inline]
+    pub fn place_on_wire(&self, wire_key: &[u8]) -> Option<u16> {
+        self.store_on_wire(&wire_key[..memchr::memchr(b':', wire_key)?])
+    }
+
     /// The versioned store of a key on the wire, and the key in it; `None` if it names no such store.
     #[inline]
     pub fn versioned_on_wire<'a>(&'a self, wire_key: &'a [u8]) -> Option<(&'a Arc<VersionedStore>, &'a [u8])> {
-        let colon = memchr::memchr(b':', wire_key)?;
-        let store = self.versioned(self.store_on_wire(&wire_key[..colon])?)?;
-        Some((store, &wire_key[colon + 1..]))
+        let store = self.versioned(self.place_on_wire(wire_key)?)?;
+        Some((store, &wire_key[store.name.as_str().len() + 1..]))
     }
 
     /// All stores, in the order of their numbers.

@@ -24,7 +24,7 @@ pub enum Recalled<'a> {
     /// Its [plain](Record::plain_value) value, which is not copied.
     Plain(&'a [u8]),
     /// Its record: it expires, or has several values or the sums of a counter.
-    Record(Record),
+    Record(Box<Record>),
     /// The key has no record.
     Absent,
     /// Not known: the ordinary path reads the record from the disk, or reports why it cannot.
@@ -79,7 +79,8 @@ fn decoded(record: &[u8]) -> Recalled<'static> {
     if record.len() > COPIED_BYTES_MAX {
         return Recalled::Unknown;
     }
-    Record::decode(Bytes::copy_from_slice(record)).map_or(Recalled::Unknown, Recalled::Record)
+    Record::decode(Bytes::copy_from_slice(record))
+        .map_or(Recalled::Unknown, |record| Recalled::Record(Box::new(record)))
 }
 
 impl Holding {

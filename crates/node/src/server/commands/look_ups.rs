@@ -143,7 +143,7 @@ impl LookUps {
 
 impl LookUp {
     /// The answer about the value of a key, if the key has one, and its expiry, if it has one.
-    #[inline]
+    #[inline(always)]
     pub(in crate::server) fn of<'a>(
         &self,
         value: Option<&'a [u8]>,
@@ -186,7 +186,7 @@ impl LookUp {
 }
 
 impl Said<'_> {
-    #[inline]
+    #[inline(always)]
     pub(in crate::server) fn write(self, reply: &mut Reply<'_>) {
         match self {
             Self::Null => reply.null(),

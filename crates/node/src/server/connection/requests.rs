@@ -25,7 +25,7 @@ use crate::server::commands::look_ups::{self, LookUps};
 use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;
 use crate::server::commands::without_authentication;
-use crate::server::queue::memory::{First, answer_mget};
+use crate::server::queue::memory::answer_mget;
 use crate::server::queue::{Accepted, replica_command};
 use crate::server::session::{Admission, Replies};
 use crate::server::window::{OUTPUT_BYTES_MAX, Run};
@@ -66,7 +66,8 @@ pub(super) enum Queued {
     /// Operations on keys of versioned stores.
     Operations(operation::Parser),
     /// Look-ups of keys of versioned stores.
-    LookUps(LookUps),
+    /// With the place in the catalog of the store of the first key.
+    LookUps(LookUps, u16),
     /// A request of another node to this node's replica.
     Replica(ReplicaCommand),
 }
@@ -191,8 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if turn.is_some() {
                 return turn;
             }
-            let is_added =
-                matches!(&queued, Queued::LookUps(look_ups) if self.add_read(command, look_ups, bytes, taking));
+            let is_added = matches!(&queued, Queued::LookUps(look_ups, place) if self.add_read((command, bytes), look_ups, *place, taking));
             if !is_added {
                 self.push(spec, queued, bytes, taking);
             }
@@ -289,23 +289,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if catalog.is_loading() && !spec.flags.contains(Flags::LOADING) {
             return Err(LOADING.into());
         }
-        let is_versioned = |at| {
+        let versioned = |at| {
             let wire_key = self.arguments.get(at, rest).unwrap_or_default();
             // As a rule it is of the same store as the look-up before it.
-            !self.window.is_of_last_store(wire_key, catalog) && catalog.versioned_on_wire(wire_key).is_some()
+            let is_known = self.window.is_of_last_store(wire_key, catalog);
+            let place = (!is_known).then(|| catalog.place_on_wire(wire_key)).flatten();
+            place.filter(|place| catalog.versioned(*place).is_some())
         };
         let source = match look_ups::parse(command, &self.arguments, rest) {
             Ok(Some(look_ups)) => {
                 // The keys of an array are looked up together, in a window.
-                let is_queued = look_ups.reply != Combined::Array && look_ups.keys.clone().all(is_versioned);
-                match is_queued {
-                    true => Source::Queue(Queued::LookUps(look_ups)),
-                    false => Source::Window(look_ups),
+                let mut keys = look_ups.keys.clone().filter(|_| look_ups.reply != Combined::Array);
+                let first = keys.next().and_then(versioned);
+                match first.filter(|_| keys.all(|at| versioned(at).is_some())) {
+                    Some(place) => Source::Queue(Queued::LookUps(look_ups, place)),
+                    None => Source::Window(look_ups),
                 }
             }
             Err(refusal) => Source::Refused(refusal),
             Ok(None) => match (operation::parser(command), replica_command(command)) {
-                (Some(parser), _) if is_versioned(1) => Source::Queue(Queued::Operations(parser)),
+                (Some(parser), _) if versioned(1).is_some() => Source::Queue(Queued::Operations(parser)),
                 (_, Some(asked)) => Source::Queue(Queued::Replica(asked)),
                 _ if command == CommandId::FondacoRead => Source::Pinned,
                 _ => Source::Command,
@@ -316,13 +319,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Adds the next request to the look-ups that memory may answer, with the `GET`s behind it; false if memory may not.
     #[inline]
-    fn add_read(&mut self, command: CommandId, look_ups: &LookUps, bytes: usize, taking: &Taking<'_>) -> bool {
+    fn add_read(&mut self, request: (CommandId, usize), look_ups: &LookUps, place: u16, taking: &Taking<'_>) -> bool {
         if look_ups.keys.len() != 1 || self.session.replies != Replies::On {
             return false;
         }
-        let rest = &self.input[self.consumed..];
-        let wire_key = self.arguments.get(look_ups.keys.start, rest).unwrap_or_default();
-        if self.reads.are_of_another_store(wire_key, taking.catalog) {
+        if self.reads.are_of_another_store(place) {
             self.answer_reads(taking);
         }
         let admission = Admission {
@@ -330,16 +331,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             session: &self.session,
             forwarder: &self.context.forwarder,
         };
-        let first = First {
-            command,
-            arguments: &self.arguments,
-            bytes,
-        };
         let (queue, rest) = (&mut self.queue, &self.input[self.consumed..]);
         let is_free = |wire_key: &[u8]| queue.as_ref().is_none_or(|queue| queue.is_free(wire_key));
+        let (arguments, limits) = (&mut self.arguments, &taking.limits);
         let added = self
             .reads
-            .add(first, look_ups, rest, &taking.limits, &admission, is_free);
+            .add(request, look_ups, place, arguments, rest, limits, &admission, is_free);
         if added.bytes == 0 {
             return false;
         }
@@ -425,12 +422,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             session: &self.session,
             forwarder: &self.context.forwarder,
         };
-        let first = First {
-            command,
-            arguments: &self.arguments,
-            bytes,
-        };
         let (rest, protocol) = (&self.input[self.consumed..], self.session.protocol);
+        let arguments = &self.arguments;
         let mget = match &mut self.queue {
             Some(queue) => {
                 let accepted = Accepted {
@@ -440,12 +433,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     is_muted: false,
                 };
                 queue.push_mget(accepted, |is_free, to| {
-                    answer_mget(first, rest, &admission, is_free, &mut Reply::new(to, protocol))
+                    answer_mget(arguments, rest, &admission, is_free, &mut Reply::new(to, protocol))
                 })
             }
             None => {
                 let mut reply = Reply::new(&mut self.output, protocol);
-                answer_mget(first, rest, &admission, |_| true, &mut reply)
+                answer_mget(arguments, rest, &admission, |_| true, &mut reply)
             }
         };
         let Some(mget) = mget else { return false };
@@ -483,7 +476,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // Other requests do not look at the clock.
             now_unix_ms: match queued {
                 Queued::Operations(_) => now_unix_ms(),
-                Queued::Replica(_) | Queued::LookUps(_) => 0,
+                Queued::Replica(_) | Queued::LookUps(..) => 0,
             },
         };
         let Self {
@@ -513,7 +506,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 admission.push(asked, accepted, queue)
             }),
-            Queued::LookUps(look_ups) => admission.push(look_ups.asked(&request), accepted, queue),
+            Queued::LookUps(look_ups, _) => admission.push(look_ups.asked(&request), accepted, queue),
         };
         if let Err(refusal) = pushed {
             note_moved(context, &refusal);

@@ -32,7 +32,6 @@ pub(in crate::server) struct MemoryReads {
     reads: Vec<Read>,
     /// The wire keys of all of them.
     key_bytes: Vec<u8>,
-    arguments: Arguments,
 }
 
 /// One look-up of one key.
@@ -57,15 +56,6 @@ pub(in crate::server) struct Added {
     pub(in crate::server) bytes: usize,
 }
 
-/// A request at the beginning of the input.
-#[derive(Clone, Copy)]
-pub(in crate::server) struct First<'a> {
-    pub(in crate::server) command: CommandId,
-    pub(in crate::server) arguments: &'a Arguments,
-    /// Its length, in bytes.
-    pub(in crate::server) bytes: usize,
-}
-
 impl MemoryReads {
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.reads.is_empty()
@@ -75,13 +65,9 @@ impl MemoryReads {
         self.reads.len() >= READS_MAX
     }
 
-    /// Whether look-ups wait that are of another store than this key on the wire.
-    pub(in crate::server) fn are_of_another_store(&self, wire_key: &[u8], catalog: &Catalog) -> bool {
-        let is_of = |store: &VersionedStore| {
-            let name = store.name.as_str().as_bytes();
-            wire_key.starts_with(name) && wire_key.get(name.len()) == Some(&b':')
-        };
-        !self.is_empty() && !self.store(catalog).is_some_and(is_of)
+    /// Whether look-ups wait that are of another store than the one at this place in the catalog of the turn.
+    pub(in crate::server) fn are_of_another_store(&self, place: u16) -> bool {
+        !self.is_empty() && self.store != place
     }
 
     /// Whether a look-up of a key waits.
@@ -89,19 +75,27 @@ impl MemoryReads {
         self.reads.iter().any(|read| self.wire_key(read) == wire_key)
     }
 
-    /// Adds the first request, of the same store as those that wait, and the `GET`s behind it, if memory may answer them. `is_free` says whether no write of a key is under way.
+    /// Adds a request of this command and length at the beginning of the input, whose arguments are parsed and whose key is
+    /// of the store at this place, that of those that wait, and the `GET`s behind it, if memory may answer them. The
+    /// arguments are those of no request afterwards. `is_free` says whether no write of a key is under way.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "parts of the connection, which is borrowed in part elsewhere"
+    )]
     pub(in crate::server) fn add(
         &mut self,
-        first: First<'_>,
+        (command, bytes): (CommandId, usize),
         look_ups: &LookUps,
+        place: u16,
+        arguments: &mut Arguments,
         requests: &[u8],
         limits: &Limits,
         admission: &Admission<'_>,
         is_free: impl Fn(&[u8]) -> bool,
     ) -> Added {
         let from = self.reads.len();
-        let wire_key = first.arguments.get(look_ups.keys.start, requests).unwrap_or_default();
-        let Some((place, store)) = readable(wire_key, admission).filter(|_| is_free(wire_key)) else {
+        let wire_key = arguments.get(look_ups.keys.start, requests).unwrap_or_default();
+        let Some(store) = readable(place, wire_key, admission).filter(|_| is_free(wire_key)) else {
             return Added { from, bytes: 0 };
         };
         debug_assert!(!self.is_full() && (self.is_empty() || place == self.store));
@@ -109,21 +103,19 @@ impl MemoryReads {
             return Added { from, bytes: 0 };
         }
         self.store = place;
-        self.push(first.command, look_ups.look_up, first.bytes, wire_key);
-        let mut end = first.bytes;
-        let mut arguments = std::mem::take(&mut self.arguments);
-        arguments.clear();
+        self.push(command, look_ups.look_up, bytes, wire_key);
+        let mut end = bytes;
         while !self.is_full()
             && let rest = &requests[end..]
-            && let Ok(Parse::Complete { consumed }) = parse_request(rest, limits, &mut arguments)
-            && resolve(&arguments, rest).is_ok_and(|spec| spec.id == CommandId::Get)
+            && let Ok(Parse::Complete { consumed }) = parse_request(rest, limits, arguments)
+            && resolve(arguments, rest).is_ok_and(|spec| spec.id == CommandId::Get)
             && let Some(wire_key) = arguments.get_in_buffer(1, rest).filter(|key| is_free(key))
-            && readable(wire_key, admission).is_some_and(|(other, _)| other == place)
+            && is_key_of(store, wire_key)
         {
             self.push(CommandId::Get, LookUp::Value, consumed, wire_key);
             end += consumed;
         }
-        self.arguments = arguments;
+        arguments.clear();
         Added { from, bytes: end }
     }
 
@@ -173,7 +165,10 @@ impl MemoryReads {
             answered.count(&self.reads[index], is_absent);
             reply.buffer.len() - start <= OUTPUT_BYTES_MAX
         });
-        self.reads.drain(..answered.requests);
+        match answered.requests == self.reads.len() {
+            true => self.clear(),
+            false => drop(self.reads.drain(..answered.requests)),
+        }
         answered
     }
 
@@ -235,7 +230,7 @@ impl Answered {
 
 /// Writes the reply to one look-up: whether the key has no value. `None`, and nothing is written, if it needs more than
 /// memory.
-#[inline]
+#[inline(always)]
 pub(super) fn write(
     look_up: LookUp,
     recalled: Recalled<'_>,
@@ -278,7 +273,7 @@ pub(in crate::server) struct MGet {
 /// Answers an `MGET` of keys of one store, if memory knows all of them. Nothing is written
 /// otherwise, or if the reply is longer than is sent at once.
 pub(in crate::server) fn answer_mget(
-    first: First<'_>,
+    arguments: &Arguments,
     requests: &[u8],
     admission: &Admission<'_>,
     is_free: impl Fn(&[u8]) -> bool,
@@ -286,8 +281,9 @@ pub(in crate::server) fn answer_mget(
 ) -> Option<MGet> {
     let mut keys = SmallVec::<[&[u8]; READS_MAX]>::new();
     let mut of = None;
-    for wire_key in first.arguments.iter(requests).skip(1) {
-        let (place, store) = readable(wire_key, admission).filter(|_| is_free(wire_key))?;
+    for wire_key in arguments.iter(requests).skip(1) {
+        let place = admission.catalog.place_on_wire(wire_key)?;
+        let store = readable(place, wire_key, admission).filter(|_| is_free(wire_key))?;
         if of.is_none() && !admission.forwarder.may_recall(admission.catalog, store)
             || of.is_some_and(|(other, _)| other != place)
         {
@@ -322,13 +318,18 @@ pub(in crate::server) fn answer_mget(
     Some(mget)
 }
 
-/// The store of a key on the wire, and its place in the catalog, if the client may read it.
+/// The versioned store at a place, if a key on the wire is of it, and the client may read it.
 #[inline]
-fn readable<'a>(wire_key: &[u8], admission: &Admission<'a>) -> Option<(u16, &'a VersionedStore)> {
-    let colon = memchr::memchr(b':', wire_key)?;
-    let place = admission.catalog.store_on_wire(&wire_key[..colon])?;
+fn readable<'a>(place: u16, wire_key: &[u8], admission: &Admission<'a>) -> Option<&'a VersionedStore> {
     let store = admission.catalog.versioned(place)?;
     // A quota is charged where requests are carried out one by one.
     let may_read = !store.has_read_quota && admission.session.may_read(&store.name);
-    (colon + 1 < wire_key.len() && may_read).then_some((place, store))
+    (is_key_of(store, wire_key) && may_read).then_some(store)
+}
+
+/// Whether a key on the wire is of a store, and not empty.
+#[inline]
+fn is_key_of(store: &VersionedStore, wire_key: &[u8]) -> bool {
+    let rest = wire_key.strip_prefix(store.name.as_str().as_bytes());
+    matches!(rest, Some([b':', _, ..]))
 }
