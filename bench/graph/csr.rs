@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, BufWriter, Read, Write};
 use std::time::Instant;
 
-/// Each query is answered so many times; every latency counts.
+/// The number of times that each query is answered; every latency counts.
 const ROUNDS: usize = 3;
 
 type Failure = Box<dyn std::error::Error>;

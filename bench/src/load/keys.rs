@@ -23,7 +23,7 @@ pub enum KeyChoice {
 pub struct Records(Arc<[u32]>);
 
 impl Records {
-    /// These records; `None` if there are none.
+    /// These records; `None` without records.
     pub fn new(numbers: Vec<u32>) -> Option<Self> {
         (!numbers.is_empty()).then(|| Self(numbers.into()))
     }

@@ -23,7 +23,7 @@ pub struct OpenSettings {
 
 /// A way to keep records on disk and find them; they do not change.
 pub trait ReadOnlyEngine: Sized + Sync {
-    /// What a thread reads through.
+    /// A handle for the reads of one thread.
     type Reader<'a>: Reader
     where
         Self: 'a;
@@ -31,23 +31,23 @@ pub trait ReadOnlyEngine: Sized + Sync {
     /// Loads all records of a Parquet file, durably, in the fastest way that the engine offers.
     fn load(parquet: &Path, dir: &Path) -> Result<()>;
 
-    /// Opens what [`ReadOnlyEngine::load`] has left.
+    /// Opens the files of [`ReadOnlyEngine::load`].
     fn open(dir: &Path, settings: OpenSettings) -> Result<Self>;
 
     /// A reader for one thread.
     fn reader(&self) -> Result<Self::Reader<'_>>;
 
-    /// What has to be in memory, or read, to find records: indexes, filters, branch pages; bytes.
+    /// The bytes that have to be in memory, or read, to find records: indexes, filters, branch pages.
     fn index_bytes(&self) -> Result<u64>;
 }
 
-/// What a thread reads through.
+/// A handle for the reads of one thread.
 pub trait Reader {
     /// Looks a key up and shows its value to `read`.
     fn get<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>;
 
-    /// Looks many keys up, and shows each key with its value, if it has one. One by one, where an
-    /// engine has nothing better.
+    /// Looks many keys up, and shows each key with its value, if it has one. One by one, if an
+    /// engine has no batch look-up.
     fn get_many<K: AsRef<[u8]>>(&mut self, keys: &[K], mut read: impl FnMut(&[u8], Option<&[u8]>)) -> Result<()> {
         for key in keys {
             let key = key.as_ref();
@@ -106,7 +106,7 @@ impl EngineKind {
         }
     }
 
-    /// What its files are called: the two searches share theirs.
+    /// The name of its files: the two searches share theirs.
     pub fn files(self) -> &'static str {
         match self {
             Self::SortedBinary | Self::SortedInterpolation => "sorted",

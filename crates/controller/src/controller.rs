@@ -11,7 +11,7 @@ use fondaco_catalog::Settings;
 use fondaco_cluster::layout::ELECTION;
 use fondaco_cluster::{Bootstrap, Candidate, ChangeSignal, ClusterError, Ending, Mirror, Origin, Worker, carry_out};
 use fondaco_coordination::{Coordination, CoordinationError, Election};
-use fondaco_decisions::{Controller, Moment, Patience};
+use fondaco_decisions::{Controller, Now, Patience};
 use fondaco_model::cluster::ClusterView;
 use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
@@ -198,11 +198,11 @@ impl Work {
                 if let Some(Err(error)) = founded {
                     tracing::warn!(%error, "cannot make the cluster: trying again");
                 }
-                let moment = Moment {
+                let now = Now {
                     monotonic_ms: self.started.elapsed().as_millis() as u64,
                     unix_ms: now_unix_ms(),
                 };
-                let changes = controller.decide(&sighting.view, moment);
+                let changes = controller.decide(&sighting.view, now);
                 self.shared.decisions.fetch_add(1, Relaxed);
                 again = changes.len() == Controller::CHANGES_MAX;
                 for change in &changes {

@@ -2,7 +2,7 @@
 
 /// A moment, by both clocks of the machine that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct Now {
     /// Milliseconds since any fixed time, by a clock that does not jump. Decisions use this one.
     pub monotonic_ms: u64,
     /// Milliseconds since 1970. It is written for people to read; the only decision that uses it is for how long

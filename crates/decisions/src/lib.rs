@@ -29,7 +29,7 @@ pub use agent::{
     LocalVersion, LocalVersioned, REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
 };
 pub use change::{Change, Record, RecordPath, Write};
-pub use clock::Moment;
+pub use clock::Now;
 pub use continuity::{Discontinuity, check_continues};
 pub use controller::{Controller, Patience};
 pub use readiness::{not_serving, unready_partition};

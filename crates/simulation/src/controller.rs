@@ -33,7 +33,7 @@ impl World {
 
     /// The leader decides, unless its last change is still pending.
     pub(crate) fn look_as_controller(&mut self, process: usize) {
-        let moment = self.moment(process);
+        let now = self.now_of(process);
         let view = self.processes[process].view.clone();
         let flaw = self.scenario.flaw;
         let Role::Controller(leading) = &mut self.processes[process].role else {
@@ -46,8 +46,8 @@ impl World {
             return;
         };
         let mut changes = match flaw.and_then(|flaw| falsified(flaw, &view)) {
-            Some(view) => controller.decide(&view, moment),
-            None => controller.decide(&view, moment),
+            Some(view) => controller.decide(&view, now),
+            None => controller.decide(&view, now),
         };
         match flaw {
             Some(Flaw::LateForEver) => changes.retain(|change| !clears_late(change, &view)),

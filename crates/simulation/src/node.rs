@@ -48,7 +48,7 @@ impl World {
     /// The node does what is due now.
     pub(crate) fn look_as_node(&mut self, process: usize) {
         let view = self.processes[process].view.clone();
-        let moment = self.moment(process);
+        let now = self.now_of(process);
         let whole = self.processes[process].view_is_whole;
         let Role::Node(node) = &mut self.processes[process].role else {
             return;
@@ -93,7 +93,7 @@ impl World {
             }
         }
         let agent = node.agent.get_or_insert_with(|| Agent::new(id));
-        let actions = agent.decide(&view, &node.local, moment.monotonic_ms);
+        let actions = agent.decide(&view, &node.local, now.monotonic_ms);
         for action in actions {
             self.act(process, action);
         }
@@ -236,7 +236,7 @@ impl World {
         let Some(fetch) = node.fetches.get(&key).filter(|fetch| fetch.number == number).cloned() else {
             return;
         };
-        let monotonic_ms = self.moment(process).monotonic_ms;
+        let monotonic_ms = self.now_of(process).monotonic_ms;
         let brought = match fetch.stopping {
             true => Err(None),
             false => self.bring(process, &key, &fetch).map_err(Some),

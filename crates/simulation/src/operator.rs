@@ -20,7 +20,7 @@ impl World {
             return;
         }
         let view = self.processes[process].view.clone();
-        let unix_ms = self.moment(process).unix_ms;
+        let unix_ms = self.now_of(process).unix_ms;
         let name: StoreName = match format!("store{}", self.rng.usize(..self.scenario.stores)).parse() {
             Ok(name) => name,
             Err(_) => return,

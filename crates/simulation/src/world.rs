@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_decisions::{Moment, RecordPath};
+use fondaco_decisions::{Now, RecordPath};
 use fondaco_model::cluster::ClusterRecord;
 use fondaco_model::{Identity, PartitionCount, PushState};
 
@@ -335,9 +335,9 @@ impl World {
     }
 
     /// The time of a process's clock.
-    pub(crate) fn moment(&self, process: usize) -> Moment {
+    pub(crate) fn now_of(&self, process: usize) -> Now {
         let ahead_ms = self.processes[process].clock_ahead_ms;
-        Moment {
+        Now {
             monotonic_ms: self.now_ms + ahead_ms,
             unix_ms: self.now_ms.wrapping_mul(3).wrapping_sub(ahead_ms / 2),
         }

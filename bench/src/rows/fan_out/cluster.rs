@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Cluster {
-    /// The cluster of the paper, with so many of its groups.
+    /// The cluster of the paper, with this number of its groups.
     pub fn new(groups: u32) -> Result<Self> {
         let partitions = PartitionCount::try_from(PARTITIONS)?;
         let key = |number: u64| WireKey::parse(format!("s:{number}").into());

@@ -1,4 +1,4 @@
-//! The costs of requests, and what queries ask for. All numbers that are not of the paper are named here.
+//! The costs of requests, and the kinds of queries. All numbers that are not of the paper are named here.
 
 use fastrand::Rng;
 
@@ -11,18 +11,18 @@ const WORST_US: f64 = 323_000.0;
 /// The 99th percentile of the standard normal distribution.
 const NORMAL_P99: f64 = 2.326_348;
 
-/// What requests cost, and how many keys queries have: what the paper does not say.
+/// The costs of requests, and the number of keys of queries, which the paper does not give.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
-    /// What a request costs its client on each way, in microseconds.
+    /// The cost of a request to its client on each way, in microseconds.
     pub client_request_us: u64,
-    /// What a key of a request costs its client on each way.
+    /// The cost of a key of a request to its client on each way.
     pub client_key_us: u64,
-    /// What a request costs its node.
+    /// The cost of a request to its node.
     pub node_request_us: u64,
-    /// What a key costs its node: to find its ids, and to merge them.
+    /// The cost of a key to its node: to find its ids, and to merge them.
     pub node_key_us: u64,
-    /// What a partition costs its node in a search for common entities: two short lists are intersected.
+    /// The cost of a partition to its node in a search for common entities: two short lists are intersected.
     pub node_partition_us: u64,
     /// The number of members whose distance a query asks for; `None` if it follows the power law of degrees.
     pub badges: Option<usize>,
@@ -49,7 +49,7 @@ impl Costs {
         self.badges.unwrap_or_else(|| degree(random))
     }
 
-    /// What a request costs its client on each way. A search names two members, and no keys.
+    /// The cost of a request to its client on each way. A search names two members, and no keys.
     pub fn client_us(&self, work: Work, keys: usize) -> u64 {
         match work {
             Work::Search => self.client_request_us,
@@ -57,7 +57,7 @@ impl Costs {
         }
     }
 
-    /// What a request costs its node. A search has a key of each partition.
+    /// The cost of a request to its node. A search has a key of each partition.
     pub fn node_us(&self, work: Work, keys: usize) -> u64 {
         let key_us = match work {
             Work::Search => self.node_partition_us,
@@ -86,7 +86,7 @@ pub const PAGE: usize = 25;
 const DEGREE_MIN: f64 = 10.0;
 const DEGREE_MAX: f64 = 30_000.0;
 
-/// What a query asks for.
+/// The kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One key.
@@ -108,14 +108,14 @@ impl Kind {
     }
 }
 
-/// Where the network of a source is.
+/// The state of the network of a source in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// In the cache.
     Cached,
     /// In the cache, but to be fetched again in the background.
     Stale,
-    /// To be fetched before the query goes on.
+    /// To be fetched before the query continues.
     Missing,
 }
 
@@ -157,7 +157,7 @@ pub fn common_partitions(random: &mut Rng) -> usize {
     }
 }
 
-/// The time until the next query of so many a second, in microseconds.
+/// The time until the next query at this rate, in microseconds.
 pub fn pause_us(queries_per_second: f64, random: &mut Rng) -> u64 {
     (-(1.0 - random.f64()).ln() / queries_per_second * 1e6) as u64
 }

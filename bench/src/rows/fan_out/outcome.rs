@@ -2,7 +2,7 @@
 
 use super::model::Kind;
 
-/// What came of the measured queries.
+/// The outcome of the measured queries.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     pub samples: Vec<Sample>,

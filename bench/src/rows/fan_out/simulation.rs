@@ -87,7 +87,7 @@ struct Run {
     read: Read,
     /// The keys of a search whose partitions have what is searched.
     hits: Vec<u32>,
-    /// What follows, the last first.
+    /// The next requests, the last first.
     next: Vec<(Work, usize)>,
     wake_at_us: u64,
 }
@@ -247,7 +247,7 @@ impl Simulation<'_> {
         self.proceed(self.runs_begun, run, loop_us)
     }
 
-    /// Begins a request for so many keys, or a search.
+    /// Begins a request for this number of keys, or a search.
     fn step(&mut self, client: usize, work: Work, keys: usize, now_us: u64) -> Result<(Read, Vec<u32>)> {
         let keys = match work {
             Work::Search => self.cluster.of_partitions.clone(),

@@ -18,7 +18,7 @@ use fondaco_model::cluster::{ClusterView, Revised, StoreRecord};
 use fondaco_model::{Copies, NodeId, RoutingTable};
 
 use super::change::{Change, Write};
-use super::clock::{Moment, WatchedClock};
+use super::clock::{Now, WatchedClock};
 use super::layout::Layouts;
 use super::readiness::Reports;
 use super::space::is_over_quota;
@@ -58,7 +58,7 @@ pub struct Controller {
 struct Input<'a> {
     view: &'a ClusterView,
     table: &'a Revised<RoutingTable>,
-    now: Moment,
+    now: Now,
     /// The present time of the watched clock.
     at_ms: u64,
     /// The stores whose data moves carry: all stores, and the dropped ones that can be restored.
@@ -87,7 +87,7 @@ impl Controller {
 
     /// The changes to make now, in this order. To be called whenever the view has changed, and every second; and again
     /// at once after it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
-    pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
+    pub fn decide(&mut self, view: &ClusterView, now: Now) -> Vec<Change> {
         let mut problems = Vec::new();
         let at_ms = self.clock.advance(now.monotonic_ms);
         let Some(cluster) = view.cluster.as_ref().filter(|_| !view.remembered) else {

@@ -1,7 +1,7 @@
 //! A small cluster as a view, with its events.
 
 use fondaco_decisions::operator::{MoveCosts, OperatorError, PlanRequest, StoreChange};
-use fondaco_decisions::{Change, Controller, Moment, Patience, Record, RecordPath, operator};
+use fondaco_decisions::{Change, Controller, Now, Patience, Record, RecordPath, operator};
 use fondaco_model::cluster::{
     Announcement, ClusterRecord, ClusterView, ReplicaReport, ReplicaState, Revised, StoreRecord, StoreReport,
     VersionDetail,
@@ -188,7 +188,7 @@ impl Cluster {
 
     /// The leader looks once.
     pub fn decide(&mut self) -> Vec<Change> {
-        let now = Moment {
+        let now = Now {
             monotonic_ms: self.now_ms,
             unix_ms: self.now_unix_ms(),
         };

@@ -108,7 +108,7 @@ fn plans_run_one_at_a_time_and_must_be_possible() {
 }
 
 /// Node 3 has left, and its partitions with it.
-fn three_nodes_of_which_one_was_drained() -> Cluster {
+fn three_nodes_with_one_drained() -> Cluster {
     let mut cluster = Cluster::of(3, 16, 1);
     let remove = at_a_time(100, remove(3));
     let number = cluster.run(&remove);
@@ -124,7 +124,7 @@ fn mark(cluster: &Cluster, number: u32) -> Option<NodeMark> {
 
 #[test]
 fn a_drained_node_that_gets_partitions_stays() {
-    let mut cluster = three_nodes_of_which_one_was_drained();
+    let mut cluster = three_nodes_with_one_drained();
     assert_eq!(mark(&cluster, 3), Some(NodeMark::Leaving));
     cluster.run(&add(3));
     assert_eq!(mark(&cluster, 3), None);
@@ -146,7 +146,7 @@ fn the_drain_of_a_node_is_cancelled_with_its_plan() {
     );
     assert!(!cluster.table().is_moving());
 
-    let mut drained = three_nodes_of_which_one_was_drained();
+    let mut drained = three_nodes_with_one_drained();
     drained
         .request(|view| operator::mark_node(view, node(3), None, 10))
         .unwrap();
@@ -214,7 +214,7 @@ fn a_replaced_proposal_stays_in_the_list_for_a_while() {
 
 #[test]
 fn a_node_is_forgotten_when_it_is_drained_and_stopped() {
-    let mut cluster = three_nodes_of_which_one_was_drained();
+    let mut cluster = three_nodes_with_one_drained();
     let refused = |cluster: &Cluster, number| operator::forget_node(&cluster.view, node(number)).unwrap_err();
     let listed = |cluster: &Cluster| cluster.view.listed_nodes().count();
     assert!(refused(&cluster, 3).to_string().contains("is live"));

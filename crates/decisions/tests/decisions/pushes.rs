@@ -238,7 +238,7 @@ fn time_the_leader_did_not_watch_makes_no_node_absent() {
 }
 
 #[test]
-fn the_next_leader_goes_on_with_a_push() {
+fn the_next_leader_continues_a_push() {
     let mut cluster = Cluster::with_store(3, 8, 2, "s");
     let pushed = cluster.push("s", "a");
     cluster.ready(1..=2, "s", pushed);
