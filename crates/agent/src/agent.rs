@@ -121,7 +121,7 @@ impl AgentWork {
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
         let disk = Arc::new(disk?);
         let streams = Arc::new(Streams::start(
-            engines,
+            (engines, Arc::clone(&replicas)),
             &disk,
             parts.events,
             parts.kafka.clone(),

@@ -15,10 +15,10 @@ use fondaco_model::{
     PartitionCount, PartitionId, PartitionSet, StoreName, StreamSettings, StreamSource, VersionNumber,
 };
 use fondaco_protocol::now_unix_ms;
-use fondaco_replica::Engines;
+use fondaco_replica::{Engines, Replicas};
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
-    StreamError, drop_after_losses,
+    StreamError, drop_after_loss, drop_after_losses,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -43,6 +43,8 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The streams of a node.
 pub struct Streams {
     engines: Engines,
+    /// They know what engines have lost.
+    replicas: Arc<Replicas>,
     /// Overlays may be in use for longer than the data directory.
     disk: Weak<Disk>,
     /// The log of the process, if it is a whole cluster.
@@ -156,7 +158,7 @@ impl Streams {
     /// # Errors
     /// A thread cannot be started, or an error of an engine that has lost writes.
     pub(super) fn start(
-        engines: Engines,
+        (engines, replicas): (Engines, Arc<Replicas>),
         disk: &Arc<Disk>,
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
@@ -164,12 +166,15 @@ impl Streams {
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, AgentError> {
-        for (_, engine) in engines.by_kind() {
-            drop_after_losses(&**engine)?;
+        for (kind, engine) in engines.by_kind() {
+            if let Some(lost) = replicas.lost_writes(kind) {
+                drop_after_losses(&**engine, &lost)?;
+            }
         }
         let ingest = Ingest::start_paced(THREADS, Box::new(pace.passes()));
         Ok(Self {
             engines,
+            replicas,
             disk: Arc::downgrade(disk),
             retention: log.clone().map(LogRetention::new),
             log,
@@ -321,7 +326,11 @@ impl Streams {
         let source = self.source(&wanted)?;
         let below = self.below(&wanted);
         let key = (wanted.options.store.clone(), wanted.options.version);
-        let overlay = Overlay::open(Arc::clone(self.engine(wanted.engine)), wanted.options, below)?;
+        let (kind, engine) = self.engine(wanted.engine);
+        if let Some(lost) = self.replicas.lost_writes(kind) {
+            drop_after_loss(&**engine, &wanted.options, &lost)?;
+        }
+        let overlay = Overlay::open(Arc::clone(engine), wanted.options, below)?;
         let overlay = Arc::new(overlay);
         self.latest.lock().insert(key, Arc::downgrade(&overlay));
         let change_signal = Arc::clone(&self.change_signal);
@@ -351,11 +360,11 @@ impl Streams {
         })
     }
 
-    fn engine(&self, kind: EngineKind) -> &Arc<dyn Engine> {
+    /// The engine of this kind, or the disk engine if the node has none, with its kind.
+    fn engine(&self, kind: EngineKind) -> (EngineKind, &Arc<dyn Engine>) {
         let mut engines = self.engines.by_kind();
-        engines
-            .find(|(known, _)| *known == kind)
-            .map_or(self.engines.disk(), |(_, engine)| engine)
+        let found = engines.find(|(known, _)| *known == kind);
+        found.unwrap_or((EngineKind::Disk, self.engines.disk()))
     }
 
     fn source(&self, wanted: &Wanted) -> Result<Arc<dyn Source>, StreamError> {

@@ -12,8 +12,8 @@ use fondaco_catalog::{PeerAccess, Setting, Settings, SharedCatalog};
 use fondaco_client::Client;
 use fondaco_decisions::LocalVersioned;
 use fondaco_engine::{
-    CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine,
-    MySqlEngine, MySqlOptions,
+    CacheBudget, CacheEngine, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine, MySqlEngine,
+    MySqlOptions,
 };
 use fondaco_model::cluster::{ClusterView, NodeMark};
 use fondaco_model::versioned::EngineKind;
@@ -22,6 +22,7 @@ use fondaco_os::MemoryPlan;
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::{
     DroppedReplica, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
+    note_losses_of,
 };
 
 use crate::config::VersionedConfig;
@@ -64,8 +65,8 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<(Arc<Replicas>, Engines),
         log_bytes_max: parts.memory.unflushed_bytes,
         table_buffer_bytes: parts.memory.table_buffer_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
-        // Other replicas have the writes that a power loss took, and the node counts anew.
-        damaged_log: DamagedLog::GoOn,
+        // Other replicas have the writes that a power loss took, and the node begins a new incarnation.
+        on_loss: note_losses_of(EngineKind::Disk, parts.dir),
         ..DiskOptions::default()
     };
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
@@ -74,7 +75,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<(Arc<Replicas>, Engines),
         key_bytes_max: parts.memory.key_bytes(cache_bytes),
         segment_bytes: parts.memory.log_segment_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
-        damaged_log: DamagedLog::GoOn,
+        on_loss: note_losses_of(EngineKind::Log, parts.dir),
         ..LogOptions::default()
     };
     let log = LogEngine::open(&parts.dir.join("log"), log).map_err(ReplicasError::from)?;
@@ -86,8 +87,13 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<(Arc<Replicas>, Engines),
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
     if let Some(url) = parts.config.mysql {
-        let dir = parts.dir.join("mysql");
-        let mysql = MySqlEngine::open(&MySqlOptions { url, dir, cache }).map_err(ReplicasError::from)?;
+        let options = MySqlOptions {
+            url,
+            dir: parts.dir.join("mysql"),
+            on_loss: note_losses_of(EngineKind::Mysql, parts.dir),
+            cache,
+        };
+        let mysql = MySqlEngine::open(&options).map_err(ReplicasError::from)?;
         engines = engines.with(EngineKind::Mysql, Arc::new(mysql));
     }
     let PeerAccess {

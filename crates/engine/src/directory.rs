@@ -14,16 +14,6 @@ use crate::failure;
 const LET_GO_MAX: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The reaction to a log that is damaged or shorter than before when the engine is opened: bits changed, files are
-/// missing, or the machine lost power before everything was on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DamagedLog {
-    /// Fail with [`EngineError::Corrupt`].
-    Refuse,
-    /// Continue without the lost writes; `lost_writes` reports them.
-    GoOn,
-}
-
 /// Creates the directory if it does not exist, and locks it until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
     fondaco_durable::create_directory(dir).map_err(|error| failure::io("create", dir, error))?;

@@ -90,48 +90,23 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// Describes the acknowledged writes that were found lost when the engine was opened. The cause may be damage in
-    /// the log, a log that is shorter than before, or a database that went back to an older state. The loss is
-    /// remembered until [`forget_loss`](Self::forget_loss). The end of a process, even a crash, loses nothing; a loss
-    /// of power may lose writes that were not synced, and does not always leave a trace.
-    fn lost_writes(&self) -> Option<String> {
-        None
-    }
-
-    /// Remembers a loss; [`lost_writes`](Self::lost_writes) then reports it.
-    ///
-    /// # Errors
-    /// An error of the storage.
-    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
-        let _ = lost;
-        Ok(())
-    }
-
-    /// Forgets the loss: the lost writes were restored from elsewhere, or are given up.
-    ///
-    /// # Errors
-    /// An error of the storage; the loss is then still remembered.
-    fn forget_loss(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     /// Whether the tables are on disks of this machine, in the node's data directory. If so, an older copy of the
     /// directory has older tables, and a loss of power loses writes that were not synced.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether the engine refuses all operations, because a loss was detected while it was in use (see
-    /// [`lost_writes`](Self::lost_writes)), until [`go_on`](Self::go_on).
-    fn waits_after_loss(&self) -> bool {
-        false
+    /// Describes acknowledged writes that were found lost while the engine was in use. It refuses all operations until
+    /// [`resume`](Self::resume). The engine reports what it finds lost when it is opened to [`OnLoss`](crate::OnLoss).
+    fn pending_loss(&self) -> Option<String> {
+        None
     }
 
-    /// Resumes reads and writes after such a loss, with the data that is there now.
+    /// Resumes reads and writes after such a loss, with the data that is there now. The caller has noted the loss.
     ///
     /// # Errors
     /// An error of the storage; the engine then still refuses all operations.
-    fn go_on(&self) -> Result<(), EngineError> {
+    fn resume(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

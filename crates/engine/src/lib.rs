@@ -44,12 +44,12 @@ mod synced;
 
 pub use batch::{Pair, WriteBatch};
 pub use budget::CacheBudget;
-pub use directory::DamagedLog;
 pub use disk::{DiskEngine, DiskOptions};
 pub use engine::{Engine, Extent, Hot, KeyMemory, Scan, Spot, Table};
 pub use error::EngineError;
 pub use limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 pub use log::{LogEngine, LogOptions};
+pub use loss::{LossNotes, OnLoss};
 pub use memory::{CacheEngine, MemoryEngine};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlEngine, MySqlOptions};

@@ -45,6 +45,7 @@ pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
 pub use host::Host;
 pub use membership::losses::Loss;
+pub use membership::lost_writes::note_losses_of;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;

@@ -163,7 +163,7 @@ impl Partition {
         halves
     }
 
-    /// The partition that has a position now: this one, or what it was split into.
+    /// The partition that has a position now: this one, or a part that it was split into.
     pub(crate) fn now(self: &Arc<Self>, position: u64) -> &Arc<Self> {
         let mut now = self;
         while let Some(half) = now.half(position) {

@@ -22,8 +22,9 @@ use crate::hints::book::HintBook;
 use crate::hints::handoff;
 use crate::host::{Host, LocalHost};
 use crate::membership::dropped_stores::Dropping;
-use crate::membership::incarnation::{Incarnation, Opening, known_engines};
-use crate::membership::{dropped_stores, losses, storage_rollback};
+use crate::membership::incarnation::{Incarnation, Opening};
+use crate::membership::lost_writes::Scope;
+use crate::membership::{dropped_stores, storage_rollback};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
 use crate::pace::Pace;
@@ -340,23 +341,29 @@ impl Shared {
         is_driven: bool,
     ) -> Result<Arc<Self>, ReplicasError> {
         let metrics = ReplicaMetrics::default();
-        losses::note_other_directories(engines, &known_engines(&*host)?)?;
-        for (_, engine) in engines.by_kind() {
-            if let Some(lost) = engine.lost_writes() {
+        let hints = engines.disk().open_table(HINTS)?;
+        let local = engines.by_kind().filter(|(_, engine)| engine.is_local());
+        let opening = Opening {
+            engines: engines
+                .by_kind()
+                .filter_map(|(kind, engine)| Some((kind, engine.identity()?)))
+                .collect(),
+            boot_id: options.boot_id.clone(),
+            local_engines: local.map(|(kind, _)| kind).collect(),
+        };
+        let incarnation = Incarnation::open(&host, opening)?;
+        for (engine, _) in engines.by_kind() {
+            if let Some(lost) = incarnation.lost(engine, None) {
                 tracing::error!(
+                    %engine,
                     lost,
-                    "acknowledged writes were lost on this node: other replicas may have them"
+                    "acknowledged writes were lost on this node, or may be: other replicas may have them"
                 );
+            }
+            if incarnation.lost(engine, Some(Scope::All)).is_some() {
                 metrics.add(ReplicaCounter::DamagedLogs, 1);
             }
         }
-        let opening = Opening {
-            has_lost: engines.all().any(|engine| engine.lost_writes().is_some()),
-            engines: losses::identities(engines),
-            boot_id: options.boot_id.clone(),
-            local_engines: losses::local(engines),
-        };
-        let hints = engines.disk().open_table(HINTS)?;
         let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
         let shared = Arc::new(Self {
             engines: engines.all().map(Arc::clone).collect(),
@@ -366,7 +373,7 @@ impl Shared {
             holding: ArcSwap::default(),
             first_count: OnceLock::new(),
             changing: Mutex::default(),
-            incarnation: Incarnation::open(&host, opening)?,
+            incarnation,
             metrics,
             disk_space: DiskSpace::new(&host, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
@@ -385,11 +392,6 @@ impl Shared {
             host,
             options,
         });
-        for (&engine, lost) in shared.kinds.iter().zip(shared.unsynced_losses()) {
-            if let Some(lost) = lost {
-                tracing::error!(%engine, lost, "unsynced writes were lost; stores with durability `fsync` lost nothing");
-            }
-        }
         Ok(shared)
     }
 }

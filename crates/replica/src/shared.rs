@@ -133,15 +133,15 @@ impl Shared {
     /// Carries out a request. Returns at once; `answer` is called on the thread that has the answer.
     pub(crate) fn request(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply) {
         self.begin(request, answer, |waiting| {
-            let Waiting {
-                shard,
-                bytes,
+            let (store, answer) = (Some(&waiting.store), Answer::to(waiting.answer));
+            self.enqueue(
+                waiting.shard,
+                waiting.bytes,
                 store,
-                deadline,
-                task,
+                waiting.deadline,
+                waiting.task,
                 answer,
-            } = waiting;
-            self.enqueue(shard, bytes, Some(&store), deadline, task, Answer::to(answer));
+            );
         });
     }
 

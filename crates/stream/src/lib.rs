@@ -29,7 +29,8 @@ pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use moment::Moment;
 pub use overlay::{
-    Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_losses,
+    Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
+    drop_after_losses,
 };
 pub use progress::LostRecords;
 pub use source::{Batch, Logged, Source};

@@ -275,8 +275,12 @@ pub(crate) fn loss_known(table: &dyn Table) -> Result<Option<Bytes>, StreamError
 }
 
 /// Adds that report to the first write.
-pub(crate) fn note_loss(table: &dyn Table, lost: String, batch: &mut WriteBatch) {
-    batch.put(table, Bytes::from_static(&[LOSS]), lost.into());
+pub(crate) fn note_loss(table: &dyn Table, lost: &str, batch: &mut WriteBatch) {
+    batch.put(
+        table,
+        Bytes::from_static(&[LOSS]),
+        Bytes::copy_from_slice(lost.as_bytes()),
+    );
 }
 
 /// The first offset of each topic partition that was read, or was to be read.

@@ -24,11 +24,11 @@ use self::opened::{OpenFailure, Opened, Slot};
 use self::table::DiskTable;
 use crate::batch::WriteBatch;
 use crate::budget::CacheBudget;
-use crate::directory::{self, DamagedLog};
+use crate::directory;
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::high_water::{Found, HighWater, Mark};
-use crate::loss::LossNote;
+use crate::loss::OnLoss;
 use crate::name;
 use crate::open_table::OpenTable;
 use crate::record_cache::{Known, RecordCache};
@@ -54,7 +54,7 @@ pub struct DiskOptions {
     pub threads: usize,
     /// The reaction if fjall refuses the log, or the log is shorter than at the last sync. A log that fjall refuses is cut
     /// off after the last sync, and if the damage is before that, all of it is set aside. The tables stay.
-    pub damaged_log: DamagedLog,
+    pub on_loss: OnLoss,
 }
 
 impl Default for DiskOptions {
@@ -66,7 +66,7 @@ impl Default for DiskOptions {
             table_buffer_bytes: 64 << 20,
             disk_reserve_bytes: 1 << 30,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(4),
-            damaged_log: DamagedLog::Refuse,
+            on_loss: OnLoss::Refuse,
         }
     }
 }
@@ -88,7 +88,6 @@ struct Shared {
     high_water: HighWater,
     /// The last mark that was written to `high_water`.
     noted: Mutex<Option<Mark>>,
-    lost: LossNote,
     /// The first damage that was found.
     damage: OnceLock<String>,
     /// The lock on the directory.
@@ -109,6 +108,7 @@ impl DiskEngine {
     /// the operating system.
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
+        options.on_loss.take_former_note(dir)?;
         let found = HighWater::find(dir)?;
         let was_there = opened::is_there(dir);
         let is_new = !found.is_whole() && !was_there;
@@ -129,13 +129,7 @@ impl DiskEngine {
             Some(marks) if !was_there && !marks.is_empty() => vec![format!("the database {database:?} is missing")],
             Some(marks) => log_files::missing(&database, marks)?,
         };
-        let lost = LossNote::open(dir)?;
-        let note = |losses: &[String]| match options.damaged_log {
-            _ if losses.is_empty() => Ok(()),
-            DamagedLog::Refuse => Err(failure::corrupt(dir, losses.join("; "))),
-            DamagedLog::GoOn => lost.add(&losses.join("; ")),
-        };
-        note(&losses)?;
+        options.on_loss.react(dir, &losses)?;
         let marks = marks.unwrap_or_default();
         log_files::ensure(&database)?;
         let mut cuts = [marks.last().copied(), None].into_iter();
@@ -144,7 +138,7 @@ impl DiskEngine {
                 Ok(slot) => break slot,
                 Err(OpenFailure::DamagedLog { reason }) => {
                     let cut = cuts.next().ok_or_else(|| failure::corrupt(dir, &reason))?;
-                    note(std::slice::from_ref(&reason))?;
+                    options.on_loss.react(dir, std::slice::from_ref(&reason))?;
                     log_files::cut_off(&database, cut)?;
                     losses.push(reason);
                 }
@@ -155,7 +149,7 @@ impl DiskEngine {
             // fjall drops a damaged part of a log without a word.
             let files = log_files::all_marks(&database)?;
             losses.extend(log_files::shortened(&database, &marks, &files));
-            note(&losses)?;
+            options.on_loss.react(dir, &losses)?;
         }
         let high_water = HighWater::open(dir, identity)?;
         let last = log_files::last_mark(&database, None)?;
@@ -175,7 +169,6 @@ impl DiskEngine {
             synced: Synced::at_start(),
             high_water,
             noted: Mutex::new(last),
-            lost,
             damage: OnceLock::new(),
             _lock: lock,
             options,
@@ -381,18 +374,6 @@ impl Engine for DiskEngine {
 
     fn identity(&self) -> Option<u64> {
         Some(self.shared.high_water.identity())
-    }
-
-    fn lost_writes(&self) -> Option<String> {
-        self.shared.lost.text()
-    }
-
-    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
-        self.shared.lost.add(lost)
-    }
-
-    fn forget_loss(&self) -> Result<(), EngineError> {
-        self.shared.lost.forget()
     }
 
     fn damage(&self) -> Option<String> {

@@ -46,12 +46,12 @@ use self::tree::Tree;
 use self::writer::{Active, Full, SegmentState, Writer};
 use crate::batch::WriteBatch;
 use crate::budget::CacheBudget;
-use crate::directory::{self, DamagedLog};
+use crate::directory;
 use crate::engine::{Engine, KeyMemory, Table};
 use crate::error::EngineError;
 use crate::failure;
 use crate::high_water::{HighWater, Mark};
-use crate::loss::LossNote;
+use crate::loss::OnLoss;
 use crate::name;
 use crate::space::Space;
 use crate::synced::Synced;
@@ -73,7 +73,7 @@ pub struct LogOptions {
     /// cleaning](Engine::pending_disk_bytes). Batches that only delete may use most of the reserve.
     pub disk_reserve_bytes: u64,
     /// The reaction to a damaged log.
-    pub damaged_log: DamagedLog,
+    pub on_loss: OnLoss,
 }
 
 impl Default for LogOptions {
@@ -84,7 +84,7 @@ impl Default for LogOptions {
             segment_bytes: 64 << 20,
             garbage_percent_max: 50,
             disk_reserve_bytes: 1 << 30,
-            damaged_log: DamagedLog::Refuse,
+            on_loss: OnLoss::Refuse,
         }
     }
 }
@@ -110,7 +110,6 @@ struct Shared {
     keys: KeyCount,
     cleaning: Arc<Cleaning>,
     high_water: HighWater,
-    lost: LossNote,
     damaged: Damaged,
     /// Held while the list of segments is replaced.
     listing: Mutex<()>,
@@ -140,14 +139,10 @@ impl LogEngine {
     /// the operating system.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
+        options.on_loss.take_former_note(dir)?;
         let mut recovered = recover(dir)?;
-        let lost = LossNote::open(dir)?;
+        options.on_loss.react(dir, &recovered.losses)?;
         if !recovered.losses.is_empty() {
-            let losses = recovered.losses.join("; ");
-            if options.damaged_log == DamagedLog::Refuse {
-                return Err(failure::corrupt(dir, losses));
-            }
-            lost.add(&losses)?;
             set_aside(dir, &recovered)?;
         }
         let (active, ended, full) = tail_of(dir, &mut recovered, options.segment_bytes)?;
@@ -201,7 +196,6 @@ impl LogEngine {
             keys,
             cleaning,
             high_water,
-            lost,
             damaged: Damaged::default(),
             listing: Mutex::default(),
             _lock: lock,
@@ -444,18 +438,6 @@ impl Engine for LogEngine {
 
     fn identity(&self) -> Option<u64> {
         Some(self.shared.high_water.identity())
-    }
-
-    fn lost_writes(&self) -> Option<String> {
-        self.shared.lost.text()
-    }
-
-    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
-        self.shared.lost.add(lost)
-    }
-
-    fn forget_loss(&self) -> Result<(), EngineError> {
-        self.shared.lost.forget()
     }
 
     fn damage(&self) -> Option<String> {

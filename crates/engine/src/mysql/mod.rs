@@ -35,6 +35,7 @@ use crate::batch::{TableChanges, WriteBatch};
 use crate::budget::CacheBudget;
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
+use crate::loss::OnLoss;
 use crate::name;
 use crate::open_table::OpenTable;
 use crate::record_cache::{Known, RecordCache};
@@ -52,9 +53,10 @@ const CONNECTIONS_MAX: usize = 16;
 pub struct MySqlOptions {
     /// `mysql://user:password@host:port/database`. The database must exist, and no other program may write to it.
     pub url: String,
-    /// The directory in which the node remembers the database's count of writes and its losses. Created if it does not
-    /// exist.
+    /// The directory in which the node remembers the database's count of writes. Created if it does not exist.
     pub dir: PathBuf,
+    /// The reaction to a database that went back to an older state since it was last open.
+    pub on_loss: OnLoss,
     /// Memory for cached records, of all tables together.
     pub cache: CacheBudget,
 }
@@ -121,9 +123,9 @@ impl MySqlEngine {
             ]);
         let opts = Opts::from(builder);
         let pool = Pool::new(opts.clone()).map_err(|error| failure.name("connect", error))?;
-        let dir = &options.dir;
+        let (dir, on_loss) = (&options.dir, &options.on_loss);
         fondaco_durable::create_directory(dir).map_err(|error| crate::failure::io("create", dir, error))?;
-        let mut writer = Writer::open(opts.clone(), dir, &failure)?;
+        let mut writer = Writer::open(opts.clone(), dir, on_loss, &failure)?;
         let prepared = catalog::prepare(writer.connection(&failure)?);
         prepared.map_err(|error| failure.name("create the list of tables", error))?;
         Ok(Self {
@@ -275,7 +277,7 @@ impl Shared {
     }
 
     /// Uses the database that went back, in its current state: keeps the open tables, and nothing else from memory.
-    fn go_on(&self) -> Result<(), EngineError> {
+    fn resume(&self) -> Result<(), EngineError> {
         let mut writer = self.writer.lock();
         let failed = |error| self.failure().name("open its tables again", error);
         let connection = writer.resume(&self.failure())?;
@@ -376,24 +378,12 @@ impl Engine for MySqlEngine {
         Some(self.shared.owner.identity())
     }
 
-    fn lost_writes(&self) -> Option<String> {
-        self.shared.owner.lost_writes()
+    fn pending_loss(&self) -> Option<String> {
+        self.shared.owner.pending_loss()
     }
 
-    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
-        self.shared.owner.losses().add(lost)
-    }
-
-    fn forget_loss(&self) -> Result<(), EngineError> {
-        self.shared.owner.losses().forget()
-    }
-
-    fn waits_after_loss(&self) -> bool {
-        self.shared.owner.went_back()
-    }
-
-    fn go_on(&self) -> Result<(), EngineError> {
-        self.shared.go_on()
+    fn resume(&self) -> Result<(), EngineError> {
+        self.shared.resume()
     }
 
     fn is_durable(&self) -> bool {

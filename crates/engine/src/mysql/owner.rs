@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::failure::{self, Failure};
 use crate::error::EngineError;
 use crate::high_water::{Found, HighWater, Mark, draw};
-use crate::loss::LossNote;
+use crate::loss::OnLoss;
 
 /// The states of a database.
 const OURS: u8 = 0;
@@ -37,10 +37,9 @@ pub(super) struct Owner {
     /// The count of the last write that is known to be committed.
     writes: AtomicU64,
     state: AtomicU8,
-    /// The loss since the server went back, until it is noted.
+    /// The loss since the server went back, until the engine resumes.
     gone: Mutex<Option<String>>,
     noted: HighWater,
-    lost: LossNote,
 }
 
 /// The content of the row.
@@ -53,8 +52,14 @@ struct Row {
 
 impl Owner {
     /// Leaves a new mark, by which a previous owner detects that it has lost the database. The directory `dir` has the
-    /// remembered count and losses.
-    pub(super) fn open(connection: &mut Conn, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
+    /// remembered count.
+    pub(super) fn open(
+        connection: &mut Conn,
+        dir: &Path,
+        on_loss: &OnLoss,
+        failure: &Failure<'_>,
+    ) -> Result<Self, EngineError> {
+        on_loss.take_former_note(dir)?;
         let failed = |error| failure.name("mark the database", error);
         prepare(connection).map_err(failed)?;
         let known = match HighWater::find(dir)? {
@@ -70,10 +75,9 @@ impl Owner {
             state: AtomicU8::new(OURS),
             gone: Mutex::default(),
             noted: HighWater::open(dir, None)?,
-            lost: LossNote::open(dir)?,
         };
         if found < known {
-            owner.lost.add(&lost(found, known))?;
+            on_loss.react(dir, &[lost(found, known)])?;
         }
         owner.leave_mark(connection).map_err(failed)?;
         owner.noted.note_durably(&owner.marks())?;
@@ -85,16 +89,9 @@ impl Owner {
         self.identity
     }
 
-    /// Describes the writes that the server has lost.
-    pub(super) fn lost_writes(&self) -> Option<String> {
-        let texts = [self.lost.text(), self.gone.lock().clone()];
-        let texts: Vec<String> = texts.into_iter().flatten().collect();
-        (!texts.is_empty()).then(|| texts.join("; "))
-    }
-
-    /// The note of losses.
-    pub(super) fn losses(&self) -> &LossNote {
-        &self.lost
+    /// Describes the writes that the server has lost, if it went back to an older state and must not be used for now.
+    pub(super) fn pending_loss(&self) -> Option<String> {
+        self.gone.lock().clone()
     }
 
     /// The mark, for a statement that checks it together with the rows that it reads.
@@ -132,11 +129,6 @@ impl Owner {
             *gone = (state == WENT_BACK).then(|| lost(writes, known));
             self.state.store(state, Release);
         }
-    }
-
-    /// Whether the server went back to an older state, and must not be used for now.
-    pub(super) fn went_back(&self) -> bool {
-        self.state.load(Acquire) == WENT_BACK
     }
 
     /// Fails unless this process still owns the database, and the database has all acknowledged writes, as far as is
@@ -181,15 +173,8 @@ impl Owner {
         let _ = self.noted.note(&self.marks());
     }
 
-    /// Uses a database that went back, in its current state. Notes its loss.
+    /// Uses a database that went back, in its current state.
     pub(super) fn resume(&self, connection: &mut Conn, failure: &Failure<'_>) -> Result<(), EngineError> {
-        {
-            let mut gone = self.gone.lock();
-            if let Some(lost) = &*gone {
-                self.lost.add(lost)?;
-            }
-            *gone = None;
-        }
         let failed = |error| failure.name("mark the database", error);
         prepare(connection).map_err(failed)?;
         self.leave_mark(connection).map_err(failed)?;
@@ -199,8 +184,10 @@ impl Owner {
 
     /// Marks the database as ours again.
     pub(super) fn resumed(&self) {
+        let mut gone = self.gone.lock();
         // Not if another process owns it.
         let _ = self.state.compare_exchange(WENT_BACK, OURS, AcqRel, Acquire);
+        *gone = None;
     }
 
     /// Writes the row, with a count that is higher than all before.

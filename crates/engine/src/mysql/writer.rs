@@ -14,6 +14,7 @@ use mysql::{Conn, Error, Opts};
 use super::failure::Failure;
 use super::owner::Owner;
 use crate::error::EngineError;
+use crate::loss::OnLoss;
 
 /// The idle timeout of the connection in the server: the longest allowed one.
 const IDLE_SECONDS_MAX: u32 = 31_536_000;
@@ -28,9 +29,9 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Takes ownership of a database, whose remembered state is in a directory.
-    pub(super) fn open(opts: Opts, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
+    pub(super) fn open(opts: Opts, dir: &Path, on_loss: &OnLoss, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let mut connection = locked(&opts, failure)?;
-        let owner = Owner::open(&mut connection, dir, failure)?;
+        let owner = Owner::open(&mut connection, dir, on_loss, failure)?;
         Ok(Self {
             opts,
             connection: Some(connection),

@@ -4,4 +4,5 @@ mod cache;
 mod conformance;
 mod durable;
 mod log;
+mod losses;
 mod mysql;

@@ -2,14 +2,16 @@
 //! the server closes an idle connection. Also, a server that went back to an older state is detected.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{CacheBudget, Engine, EngineError, MySqlEngine, MySqlOptions, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, Engine, EngineError, MySqlEngine, MySqlOptions, OnLoss, Table, WriteBatch};
 use fondaco_testing::{MariaDb, wait_until};
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
+
+use crate::losses::Noted;
 
 /// The server in which most tests have databases of their own.
 pub fn shared_server() -> &'static MariaDb {
@@ -26,10 +28,11 @@ struct Database {
     nodes: TempDir,
 }
 
-fn open(url: &str, dir: &Path) -> Result<MySqlEngine, EngineError> {
+fn open(url: &str, dir: &Path, on_loss: OnLoss) -> Result<MySqlEngine, EngineError> {
     MySqlEngine::open(&MySqlOptions {
         url: url.to_owned(),
         dir: dir.to_owned(),
+        on_loss,
         cache: CacheBudget::new(1 << 20),
     })
 }
@@ -50,7 +53,7 @@ impl Database {
     }
 
     fn open(&self, node: &str) -> Result<MySqlEngine, EngineError> {
-        open(&self.url, &self.nodes.path().join(node))
+        open(&self.url, &self.nodes.path().join(node), OnLoss::Refuse)
     }
 
     /// The number of the connection that holds the lock.
@@ -174,7 +177,11 @@ impl Server {
     }
 
     fn open(&self) -> MySqlEngine {
-        open(&self.url, &self.dir.path().join("node")).unwrap()
+        self.open_with(OnLoss::Refuse).unwrap()
+    }
+
+    fn open_with(&self, on_loss: OnLoss) -> Result<MySqlEngine, EngineError> {
+        open(&self.url, &self.dir.path().join("node"), on_loss)
     }
 
     fn copy_data(&mut self) {
@@ -206,7 +213,7 @@ fn failover_to_a_lagging_replica_stops_the_engine_until_resumed() {
     put(&engine, &*table, "b").unwrap();
     let later = engine.open_table("later").unwrap();
     put(&engine, &*later, "b").unwrap();
-    assert!(!engine.waits_after_loss() && engine.lost_writes().is_none());
+    assert_eq!(engine.pending_loss(), None);
     for round in 0..2 {
         server.fail_over();
         // A read or a write detects it; an error about a missing table alone does not.
@@ -214,21 +221,17 @@ fn failover_to_a_lagging_replica_stops_the_engine_until_resumed() {
             0 => went_back(later.get(b"other")),
             _ => went_back(put(&engine, &*table, "c")),
         }
-        assert!(engine.waits_after_loss());
-        assert!(engine.lost_writes().unwrap().contains("went back"));
+        assert!(engine.pending_loss().unwrap().contains("went back"));
         went_back(table.get_hot(b"k"));
         went_back(put(&engine, &*later, "c"));
         went_back(engine.open_table("another").map(drop));
-        engine.go_on().unwrap();
-        assert!(!engine.waits_after_loss());
+        engine.resume().unwrap();
+        assert_eq!(engine.pending_loss(), None);
         assert_eq!((value(&*table).as_deref(), value(&*later)), (Some(&b"a"[..]), None));
         put(&engine, &*later, "d").unwrap();
         put(&engine, &*table, "d").unwrap();
         assert_eq!(value(&*later).as_deref(), Some(&b"d"[..]));
         assert_eq!(engine.tables().unwrap(), ["later", "t"]);
-        assert!(engine.lost_writes().is_some(), "the loss is kept until it is forgotten");
-        engine.forget_loss().unwrap();
-        assert_eq!(engine.lost_writes(), None);
     }
 }
 
@@ -242,27 +245,29 @@ fn failover_while_the_node_is_down_is_detected_at_startup() {
     write(&server.open(), "a");
     server.copy_data();
     let engine = server.open();
-    assert_eq!(engine.lost_writes(), None);
     let identity = engine.identity().unwrap();
     // One write is enough.
     write(&engine, "b");
     drop(engine);
     server.fail_over();
+    let refused = server.open_with(OnLoss::Refuse).err();
+    assert!(matches!(refused, Some(EngineError::Corrupt { .. })), "{refused:?}");
+    let noted = Arc::<Noted>::default();
     for _ in 0..2 {
-        let engine = server.open();
-        assert!(engine.lost_writes().unwrap().contains("went back"));
-        assert!(!engine.waits_after_loss(), "the caller of open knows");
+        let engine = server.open_with(noted.reaction()).unwrap();
+        assert_eq!(noted.text().unwrap().matches("went back").count(), 1);
+        assert_eq!(engine.pending_loss(), None, "it is noted");
         assert_eq!(value(&*engine.open_table("t").unwrap()).as_deref(), Some(&b"a"[..]));
         assert_eq!(engine.identity(), Some(identity));
     }
-    server.open().forget_loss().unwrap();
     write(&server.open(), "c");
-    assert_eq!(server.open().lost_writes(), None);
+    drop(server.open());
     // Another database in its place has another identity.
     server.operate("DROP DATABASE node");
     server.operate("CREATE DATABASE node");
-    let engine = server.open();
-    assert!(engine.lost_writes().is_some());
+    let noted = Arc::<Noted>::default();
+    let engine = server.open_with(noted.reaction()).unwrap();
+    assert!(noted.text().is_some());
     assert_ne!(engine.identity(), Some(identity));
 }
 
@@ -279,6 +284,5 @@ fn writes_to_a_database_of_an_earlier_release_are_counted() {
         let engine = database.open("first").unwrap();
         let table = engine.open_table("t").unwrap();
         put(&engine, &*table, "a").unwrap();
-        assert_eq!(engine.lost_writes(), None);
     }
 }

@@ -115,16 +115,14 @@ fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
             .flat_map(|store| store.partitions.values())
             .all(|partition| !partition.is_behind())
     };
-    if !shared.incarnation.is_behind() && !shared.has_lost()
+    if !shared.incarnation.is_behind() && !shared.incarnation.has_lost()
         || !holding.cluster.as_ref().is_some_and(is_certain)
         || !is_whole()
     {
         return;
     }
-    match shared.incarnation.caught_up(falls) {
-        Ok(()) if !shared.incarnation.is_behind() => shared.forget_losses(),
-        Ok(()) => {}
-        Err(error) => tracing::warn!(%error, "the next start compares all partitions before it answers reads"),
+    if let Err(error) = shared.incarnation.caught_up(falls) {
+        tracing::warn!(%error, "the next start compares all partitions before it answers reads");
     }
 }
 
@@ -171,7 +169,7 @@ async fn clear(
     let failed = |error| engine_error(shared, &error);
     let (from, to) = range(partition.count(), partition.id(), 0, 0);
     loop {
-        // Once it is held again, nothing of it is deleted; what it was split into is.
+        // Once it is held again, nothing of it is deleted; its parts after a split are.
         if partition.is_held() || partition.is_split() {
             let message = "this node holds it again, or it was split";
             return Err(ReplicaError::new(ReplicaErrorCode::Other, message));

@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The bytes that are scanned between two pauses.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Into how many ranges a partition is split around unreadable ones; what is behind the last is not read.
+/// Into how many ranges a partition is split around unreadable ones; records behind the last range are not read.
 const PARTS_MAX: usize = 256;
 
 /// Builds trees until it is ended.

@@ -103,7 +103,7 @@ impl Replicas {
         // cluster state, or could not be opened then.
         let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.identity());
         let is_behind = self.shared.incarnation.is_behind();
-        let lacks = !is_durable || is_behind || self.shared.lacks_unsynced(store);
+        let lacks = !is_durable || is_behind || self.shared.is_lost(store);
         let has_lost = lacks && before.cluster.as_ref().is_none_or(is_old);
         let is_whole = |id: PartitionId| match held {
             None => !has_lost,

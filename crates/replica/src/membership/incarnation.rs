@@ -10,7 +10,7 @@
 //! under it are on the disk too.
 //!
 //! The same file records the boot of the machine that the process ran in, and the count of the directory, which reveal
-//! what a loss of power or an older copy of the directory has taken.
+//! what a loss of power or an older copy of the directory has taken, and all [lost writes](super::lost_writes).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -18,18 +18,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use fondaco_model::versioned::{DotSource, ReplicaId};
+use fondaco_model::versioned::{DotSource, Durability, EngineKind, ReplicaId};
 use fondaco_model::{LastProcess, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReplicasError;
 use crate::host::Host;
-
-/// The maximum length of the description of an engine's losses: the first losses say the most.
-const LOST_BYTES_MAX: usize = 4096;
+use crate::membership::lost_writes::{LostWrites, Scope};
 
 /// The contents of the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     /// The incarnation of data that outlives the process.
@@ -45,29 +43,30 @@ struct Stored {
     behind: bool,
     /// The identities of the engines that have their own directories, by kind.
     #[serde(default)]
-    engines: BTreeMap<String, u64>,
+    engines: BTreeMap<EngineKind, u64>,
     /// The boot id of the machine that the process runs in.
     #[serde(default)]
     boot_id: Option<String>,
     /// The count of the directory, if it is counted.
     #[serde(default)]
     count: Option<u64>,
-    /// The writes, acknowledged before they were on the disk, that a loss of power may have taken, by kind of engine.
-    #[serde(default)]
-    unsynced: BTreeMap<String, String>,
+    /// A release that does not know this field refuses a file that has it: it would answer reads without the lost writes.
+    #[serde(default, skip_serializing_if = "LostWrites::is_empty")]
+    lost_writes: LostWrites,
+    /// The losses of power that a former release has noted, by kind of engine.
+    #[serde(default, skip_serializing)]
+    unsynced: BTreeMap<EngineKind, String>,
 }
 
 /// The parameters of opening.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
-    /// Whether an engine has lost writes.
-    pub(crate) has_lost: bool,
     /// The identities of the engines that are in use from now on, by kind.
-    pub(crate) engines: BTreeMap<String, u64>,
+    pub(crate) engines: BTreeMap<EngineKind, u64>,
     /// The boot id of the machine.
     pub(crate) boot_id: Option<String>,
     /// The kinds of engines whose unsynced writes a loss of power takes.
-    pub(crate) local_engines: Vec<String>,
+    pub(crate) local_engines: Vec<EngineKind>,
 }
 
 /// Whether the data of a store outlives the process.
@@ -83,34 +82,72 @@ pub(crate) enum Lasting {
 #[derive(Debug)]
 pub(crate) struct Incarnation {
     host: Arc<dyn Host>,
-    engines: BTreeMap<String, u64>,
-    boot_id: Option<String>,
-    numbers: Mutex<Numbers>,
-    /// How often a new incarnation has begun.
+    state: Mutex<State>,
+    /// How often a new incarnation has begun since the start.
     renewed: AtomicU64,
 }
 
 #[derive(Debug, Clone)]
-struct Numbers {
-    durable: u32,
-    volatile: u32,
+struct State {
+    /// The file, as it is while the process runs.
+    stored: Stored,
     /// The last counter that an earlier process gave under `durable`.
     counted: u64,
-    behind: bool,
     /// How often a loss was found while the process runs.
     falls: u64,
-    count: Option<u64>,
-    unsynced: BTreeMap<String, String>,
 }
 
-impl Numbers {
-    /// A new incarnation.
-    fn renewed(&self, host: &dyn Host) -> Self {
+impl State {
+    /// Begins a new incarnation.
+    fn renew(&mut self, host: &dyn Host) {
+        self.stored.durable = other_than(self.stored.durable, host);
+        self.stored.volatile = other_than(self.stored.volatile, host);
+        self.counted = 0;
+    }
+}
+
+impl Stored {
+    /// The file of a new directory, which lacks all that an earlier one had.
+    fn of_new_directory() -> Self {
         Self {
-            durable: other_than(self.durable, host),
-            volatile: other_than(self.volatile, host),
-            counted: 0,
-            ..self.clone()
+            behind: true,
+            ..Self::default()
+        }
+    }
+
+    /// Notes lost writes of an engine: all signs of losses end here.
+    fn note_lost(&mut self, engine: EngineKind, scope: Scope, lost: &str) {
+        self.behind |= scope == Scope::All;
+        self.lost_writes.note(engine, scope, lost);
+    }
+
+    /// Notes the losses that the file reveals at a start: of engines with other directories or databases, and of power.
+    fn note_lost_since(&mut self, opening: &Opening) {
+        for (&engine, identity) in &opening.engines {
+            if self.engines.get(&engine).is_some_and(|known| known != identity) {
+                let lost = format!(
+                    "the directory or database of engine {:?} was replaced: the data of the former one is lost here",
+                    engine.as_str()
+                );
+                self.note_lost(engine, Scope::All, &lost);
+            }
+        }
+        let last = LastProcess {
+            has_ended: self.ended,
+            boot_id: self.boot_id.as_deref(),
+        };
+        if let (true, Some(now), Some(then)) = (
+            last.may_lack_unsynced(opening.boot_id.as_deref()),
+            &opening.boot_id,
+            &self.boot_id,
+        ) {
+            let lost = format!(
+                "the machine stopped while the node ran (its boot was {then} and is {now}): writes that were acknowledged \
+                 with durability \"log\" and were not on the disk yet may be lost"
+            );
+            for &engine in &opening.local_engines {
+                self.note_lost(engine, Scope::Unsynced, &lost);
+            }
         }
     }
 }
@@ -121,31 +158,30 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be read, parsed or written.
     pub(crate) fn open(host: &Arc<dyn Host>, opening: Opening) -> Result<Self, ReplicasError> {
-        let stored = read(&**host)?;
-        let other_than = |last| other_than(last, &**host);
-        let (durable, counted) = match &stored {
-            Some(stored) if stored.ended && !opening.has_lost => (stored.durable, stored.counted),
-            Some(stored) => (other_than(stored.durable), 0),
-            None => (other_than(0), 0),
-        };
-        let numbers = Numbers {
-            durable,
-            volatile: other_than(stored.as_ref().map_or(0, |stored| stored.volatile)),
-            counted,
-            behind: opening.has_lost || stored.as_ref().is_none_or(|stored| stored.behind),
-            falls: 0,
-            count: stored.as_ref().and_then(|stored| stored.count),
-            unsynced: stored.map_or_else(BTreeMap::new, |stored| unsynced(stored, &opening)),
-        };
-        let incarnation = Self {
-            host: Arc::clone(host),
+        let mut stored = read(&**host)?.unwrap_or_else(Stored::of_new_directory);
+        stored.note_lost_since(&opening);
+        let mut counted = stored.counted;
+        if !stored.ended || stored.lost_writes.have_synced() {
+            (stored.durable, counted) = (other_than(stored.durable, &**host), 0);
+        }
+        let stored = Stored {
+            volatile: other_than(stored.volatile, &**host),
+            counted: 0,
+            ended: false,
             engines: opening.engines,
             boot_id: opening.boot_id,
-            numbers: Mutex::new(numbers),
-            renewed: AtomicU64::new(0),
+            ..stored
         };
-        incarnation.write(&incarnation.numbers(), 0, false)?;
-        Ok(incarnation)
+        write(&**host, &stored)?;
+        Ok(Self {
+            host: Arc::clone(host),
+            state: Mutex::new(State {
+                stored,
+                counted,
+                falls: 0,
+            }),
+            renewed: AtomicU64::new(0),
+        })
     }
 
     /// Begins a new incarnation. Shards must call [`dots`](Self::dots) again before they give the next dot.
@@ -153,7 +189,7 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
     pub(crate) fn renew(&self) -> Result<(), ReplicasError> {
-        self.change(|numbers| *numbers = numbers.renewed(&*self.host))?;
+        self.change(|state| state.renew(&*self.host))?;
         self.renewed.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -161,34 +197,35 @@ impl Incarnation {
     /// Whether acknowledged writes may be lost here, because the directory is new or an engine has lost writes, and are
     /// not restored yet.
     pub(crate) fn is_behind(&self) -> bool {
-        self.numbers().behind
+        self.state().stored.behind
     }
 
-    /// Describes what a loss of power may have taken of an engine's writes that were acknowledged before they were on
-    /// the disk; `None` if there is no such loss, or it was restored or given up.
-    pub(crate) fn unsynced_loss(&self, engine: &str) -> Option<String> {
-        self.numbers().unsynced.get(engine).cloned()
+    /// Whether there are losses that were neither restored nor given up.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.state().stored.lost_writes.is_empty()
     }
 
-    /// Whether any engine has such a loss.
-    pub(crate) fn has_unsynced_loss(&self) -> bool {
-        !self.numbers().unsynced.is_empty()
+    /// Describes these losses of an engine, all or those with this scope.
+    pub(crate) fn lost(&self, engine: EngineKind, scope: Option<Scope>) -> Option<String> {
+        self.state().stored.lost_writes.described(engine, scope)
     }
 
-    /// Gives up the writes that a loss of power took from an engine.
+    /// Whether they concern stores in this engine, with this durability.
+    pub(crate) fn is_lost(&self, engine: EngineKind, durability: Durability) -> bool {
+        self.state().stored.lost_writes.concern(engine, durability)
+    }
+
+    /// Gives up the lost writes of an engine.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
-    pub(crate) fn forget_unsynced_loss(&self, engine: &str) -> Result<(), ReplicasError> {
-        match self.unsynced_loss(engine) {
-            Some(_) => self.change(|numbers| drop(numbers.unsynced.remove(engine))),
-            None => Ok(()),
-        }
+    pub(crate) fn forget_lost(&self, engine: EngineKind) -> Result<(), ReplicasError> {
+        self.change(|state| state.stored.lost_writes.forget(engine))
     }
 
     /// The count of the directory; `None` before it is counted.
     pub(crate) fn count(&self) -> Option<u64> {
-        self.numbers().count
+        self.state().stored.count
     }
 
     /// Sets the count of the directory.
@@ -196,7 +233,7 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
     pub(crate) fn set_count(&self, count: u64) -> Result<(), ReplicasError> {
-        self.change(|numbers| numbers.count = Some(count))
+        self.change(|state| state.stored.count = Some(count))
     }
 
     /// Acknowledged writes may be lost here.
@@ -204,32 +241,31 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written.
     pub(crate) fn fall_behind(&self) -> Result<(), ReplicasError> {
-        self.numbers().falls += 1;
+        self.state().falls += 1;
         match self.is_behind() {
             true => Ok(()),
-            false => self.change(|numbers| numbers.behind = true),
+            false => self.change(|state| state.stored.behind = true),
         }
     }
 
-    /// Acknowledged writes are lost here, with the dots that were given: a new incarnation begins.
+    /// Acknowledged writes of engines are lost here, with the dots that were given: notes the loss, and begins a new
+    /// incarnation.
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub(crate) fn fall_behind_anew(&self) -> Result<(), ReplicasError> {
-        self.numbers().falls += 1;
-        self.change(|numbers| {
-            *numbers = Numbers {
-                behind: true,
-                ..numbers.renewed(&*self.host)
-            };
+    pub(crate) fn lose(&self, engines: impl Iterator<Item = EngineKind>, lost: &str) -> Result<(), ReplicasError> {
+        self.state().falls += 1;
+        self.change(|state| {
+            engines.for_each(|engine| state.stored.note_lost(engine, Scope::All, lost));
+            state.renew(&*self.host);
         })?;
         self.renewed.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// How often [`fall_behind`](Self::fall_behind) was called.
+    /// How often [`fall_behind`](Self::fall_behind) or [`lose`](Self::lose) was called.
     pub(crate) fn falls(&self) -> u64 {
-        self.numbers().falls
+        self.state().falls
     }
 
     /// All lost data is restored, as seen when there had been this many [`falls`](Self::falls). Has no effect if there
@@ -241,11 +277,11 @@ impl Incarnation {
         if self.falls() > falls {
             return Ok(());
         }
-        self.change(|numbers| {
+        self.change(|state| {
             // Another loss may have been found just now.
-            if numbers.falls <= falls {
-                numbers.behind = false;
-                numbers.unsynced.clear();
+            if state.falls <= falls {
+                state.stored.behind = false;
+                state.stored.lost_writes = LostWrites::default();
             }
         })
     }
@@ -256,25 +292,25 @@ impl Incarnation {
     }
 
     /// Changes the file, and then the state in memory.
-    fn change(&self, change: impl FnOnce(&mut Numbers)) -> Result<(), ReplicasError> {
-        let mut numbers = self.numbers();
-        let mut changed = numbers.clone();
+    fn change(&self, change: impl FnOnce(&mut State)) -> Result<(), ReplicasError> {
+        let mut state = self.state();
+        let mut changed = state.clone();
         change(&mut changed);
-        self.write(&changed, 0, false)?;
-        *numbers = changed;
+        write(&*self.host, &changed.stored)?;
+        *state = changed;
         Ok(())
     }
 
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// The dots that a node may give from now on. Each key must get all of its dots from one source.
     pub(crate) fn dots(&self, node: NodeId, lasting: Lasting) -> DotSource {
-        let numbers = self.numbers();
+        let state = self.state();
         let (incarnation, last) = match lasting {
-            Lasting::Durable => (numbers.durable, numbers.counted),
-            Lasting::Volatile => (numbers.volatile, 0),
+            Lasting::Durable => (state.stored.durable, state.counted),
+            Lasting::Volatile => (state.stored.volatile, 0),
         };
         DotSource::new(ReplicaId { node, incarnation }, last)
     }
@@ -285,63 +321,24 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: the next start then begins a new incarnation.
     pub(crate) fn end(&self, last: u64) -> Result<(), ReplicasError> {
-        let numbers = self.numbers();
-        self.write(&numbers, last.max(numbers.counted), true)
-    }
-
-    fn write(&self, numbers: &Numbers, counted: u64, ended: bool) -> Result<(), ReplicasError> {
-        let stored = Stored {
-            durable: numbers.durable,
-            volatile: numbers.volatile,
-            counted,
-            ended,
-            behind: numbers.behind,
-            engines: self.engines.clone(),
-            boot_id: self.boot_id.clone(),
-            count: numbers.count,
-            unsynced: numbers.unsynced.clone(),
+        let state = self.state();
+        let ended = Stored {
+            counted: last.max(state.counted),
+            ended: true,
+            ..state.stored.clone()
         };
-        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
-        text.and_then(|text| self.host.replace_incarnation(&text))
-            .map_err(ReplicasError::io("write", &self.host.incarnation_path()))
+        write(&*self.host, &ended)
     }
 }
 
-/// The writes of each engine that losses of power may have taken: known losses, and one since the last process.
-fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
-    let last = LastProcess {
-        has_ended: stored.ended,
-        boot_id: stored.boot_id.as_deref(),
-    };
-    let mut unsynced = stored.unsynced;
-    if let (true, Some(now), Some(then)) = (
-        last.may_lack_unsynced(opening.boot_id.as_deref()),
-        &opening.boot_id,
-        &stored.boot_id,
-    ) {
-        let lost = format!(
-            "the machine stopped while the node ran (its boot was {then} and is {now}): writes that were acknowledged with \
-             durability \"log\" and were not on the disk yet may be lost"
-        );
-        for engine in &opening.local_engines {
-            let text = unsynced.entry(engine.clone()).or_default();
-            if !text.is_empty() && text.len() < LOST_BYTES_MAX {
-                text.push_str("; ");
-            }
-            if text.len() < LOST_BYTES_MAX {
-                text.push_str(&lost);
-            }
-        }
-    }
-    unsynced
-}
-
-/// The identities of the engines that were in use when the directory was last opened, by kind.
+/// Notes writes that an engine has lost, before the incarnation is opened.
 ///
 /// # Errors
-/// A file that cannot be read or parsed.
-pub(crate) fn known_engines(host: &dyn Host) -> Result<BTreeMap<String, u64>, ReplicasError> {
-    Ok(read(host)?.map(|stored| stored.engines).unwrap_or_default())
+/// A file that cannot be read, parsed or written.
+pub(crate) fn note_lost(host: &dyn Host, engine: EngineKind, lost: &str) -> Result<(), ReplicasError> {
+    let mut stored = read(host)?.unwrap_or_else(Stored::of_new_directory);
+    stored.note_lost(engine, Scope::All, lost);
+    write(host, &stored)
 }
 
 /// A random number, from 1. A repetition for this node has the probability of drawing the same of four thousand million
@@ -354,11 +351,23 @@ fn other_than(last: u32, host: &dyn Host) -> u32 {
 fn read(host: &dyn Host) -> Result<Option<Stored>, ReplicasError> {
     let path = host.incarnation_path();
     let text = host.read_incarnation().map_err(ReplicasError::io("read", &path))?;
-    let stored = text.map(|text| serde_json::from_slice(&text)).transpose();
-    stored.map_err(|error| ReplicasError::InvalidIncarnation {
+    let stored: Result<Option<Stored>, _> = text.map(|text| serde_json::from_slice(&text)).transpose();
+    let mut stored = stored.map_err(|error| ReplicasError::InvalidIncarnation {
         path,
         reason: error.to_string(),
-    })
+    })?;
+    if let Some(stored) = &mut stored {
+        for (engine, lost) in std::mem::take(&mut stored.unsynced) {
+            stored.note_lost(engine, Scope::Unsynced, &lost);
+        }
+    }
+    Ok(stored)
+}
+
+fn write(host: &dyn Host, stored: &Stored) -> Result<(), ReplicasError> {
+    let text = serde_json::to_vec(stored).map_err(io::Error::other);
+    text.and_then(|text| host.replace_incarnation(&text))
+        .map_err(ReplicasError::io("write", &host.incarnation_path()))
 }
 
 #[cfg(test)]

@@ -22,13 +22,13 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Resumes engines that wait after a loss, until it is ended.
 pub(crate) async fn run(background: Background) {
     let shared = &background.shared;
-    // The indexes of engines whose loss has been recorded everywhere.
-    let mut recorded = BTreeSet::new();
+    // The indexes of engines whose loss has been noted everywhere.
+    let mut noted = BTreeSet::new();
     loop {
         let mut pause = CHECK_PERIOD;
         for at in 0..shared.engines.len() {
-            if shared.engines[at].waits_after_loss()
-                && let Err(error) = resume(shared, at, &mut recorded)
+            if let Some(lost) = shared.engines[at].pending_loss()
+                && let Err(error) = resume(shared, at, &lost, &mut noted)
             {
                 tracing::warn!(%error, engine = %shared.kinds[at], "an engine that has lost data cannot resume yet");
                 pause = RETRY_DELAY;
@@ -40,33 +40,33 @@ pub(crate) async fn run(background: Background) {
     }
 }
 
-fn resume(shared: &Shared, at: usize, recorded: &mut BTreeSet<usize>) -> Result<(), ReplicasError> {
-    if !recorded.contains(&at) {
-        let lost = shared.engines[at].lost_writes();
-        tracing::error!(
-            lost,
-            engine = %shared.kinds[at],
-            "acknowledged writes were lost on this node: other replicas may have them"
-        );
-        shared.lose(|engine_at| engine_at == at)?;
-        recorded.insert(at);
+fn resume(shared: &Shared, at: usize, lost: &str, noted: &mut BTreeSet<usize>) -> Result<(), ReplicasError> {
+    if !noted.contains(&at) {
+        shared.lose(|engine_at| engine_at == at, lost)?;
+        noted.insert(at);
     }
-    shared.engines[at].go_on()?;
-    recorded.remove(&at);
+    shared.engines[at].resume()?;
+    noted.remove(&at);
     Ok(())
 }
 
 impl Shared {
-    /// Begins a new incarnation, and marks the partitions of all stores of these engines as behind.
-    fn lose(&self, is_lost: impl Fn(usize) -> bool) -> Result<(), ReplicasError> {
+    /// Notes the loss of these engines, begins a new incarnation, and marks the partitions of all their stores as behind.
+    fn lose(&self, has_lost: impl Fn(usize) -> bool, lost: &str) -> Result<(), ReplicasError> {
+        tracing::error!(
+            lost,
+            "acknowledged writes were lost on this node: other replicas may have them"
+        );
         let _changing = self.changing.lock();
-        self.incarnation.fall_behind_anew()?;
+        let kinds = self.kinds.iter().copied().enumerate();
+        let kinds = kinds.filter(|(at, _)| has_lost(*at)).map(|(_, kind)| kind);
+        self.incarnation.lose(kinds, lost)?;
         // A group of writes that has begun gives dots of the former incarnation: it has read only data from before the
         // loss. Each later group uses the new one.
         self.dots.iter().for_each(ShardDots::wait_for_group);
         let holding = self.holding.load();
         for store in holding.stores.values() {
-            if !is_lost(store.engine_at) || !store.engine.is_durable() || !store.is_compared() {
+            if !has_lost(store.engine_at) || !store.engine.is_durable() || !store.is_compared() {
                 continue;
             }
             for partition in store.partitions.values() {
@@ -98,17 +98,10 @@ impl Replicas {
     /// The data directory is an older copy: its engines lack later acknowledged writes, as `lost` describes.
     ///
     /// # Errors
-    /// A file or an engine that cannot be written: then the caller has to retry.
+    /// A file that cannot be written: then the caller has to retry.
     pub fn went_back(&self, lost: &str) -> Result<(), ReplicasError> {
-        let shared = &self.shared;
-        for engine in shared.engines.iter().filter(|engine| engine.is_local()) {
-            engine.note_loss(lost)?;
-        }
-        tracing::error!(
-            lost,
-            "acknowledged writes were lost on this node: other replicas may have them"
-        );
-        shared.lose(|at| shared.engines[at].is_local())
+        let engines = &self.shared.engines;
+        self.shared.lose(|at| engines[at].is_local(), lost)
     }
 
     /// Begins a new incarnation: it is unknown whether the data directory has all writes of the node.

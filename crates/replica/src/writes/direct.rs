@@ -1,7 +1,7 @@
 //! Direct writes: of keys that no other node owns. They need no coordinator: the [batcher](crate::WriteBatcher) of an
 //! event loop passes those of a turn on together, and each new value is computed by the commit thread.
 //!
-//! That no other node owns the key, now or under the plan in progress, is checked when its place is looked up, and
+//! It is checked that no other node owns the key, now or under the plan in progress, when its place is looked up and
 //! again when it is written. If that has changed, the write is refused with `NOTHERE` before anything is written: then
 //! a coordinator has to make it.
 

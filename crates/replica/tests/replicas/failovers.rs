@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, MySqlEngine, MySqlOptions};
-use fondaco_model::versioned::Record;
+use fondaco_model::versioned::{EngineKind, Record};
 use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
-use fondaco_replica::ReplicaOptions;
+use fondaco_replica::{ReplicaOptions, note_losses_of};
 use fondaco_testing::{MariaDb, until};
 use tempfile::TempDir;
 
@@ -22,6 +22,7 @@ fn engine(url: &str) -> impl Fn(&Path) -> Arc<dyn Engine> {
             let options = MySqlOptions {
                 url: url.to_owned(),
                 dir: dir.join("mysql"),
+                on_loss: note_losses_of(EngineKind::Disk, dir),
                 // Otherwise reads would come from memory.
                 cache: CacheBudget::new(0),
             };

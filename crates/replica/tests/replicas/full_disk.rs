@@ -14,7 +14,7 @@ use fondaco_testing::{SmallDisk, until};
 use crate::cluster::{Cluster, ask, node, now_unix_ms, putting, quiet};
 
 const DISK_BYTES: u64 = 192 << 20;
-/// What is left of the disk until [`SmallDisk::make_room`].
+/// The free space of the disk until [`SmallDisk::make_room`].
 const FIRST_BYTES: u64 = 128 << 20;
 const RESERVE_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 100_000;

@@ -80,7 +80,7 @@ fn nothing_acknowledged_is_lost(durability: &str, engine: &str) {
                 incarnations.push(incarnation);
             }
         }
-        // What is written now has a dot that was never given.
+        // A write now has a dot that was never given.
         let record = Record::decode(put(cluster.node(1), "after", value(&round.to_string()))).unwrap();
         assert_eq!(record.siblings().len(), 1);
         drop(cluster);

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
-use fondaco_model::versioned::Record;
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
+use fondaco_model::versioned::{EngineKind, Record};
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_replica::{Recalled, ReplicaCounter, ReplicaOptions};
+use fondaco_replica::{Recalled, ReplicaCounter, ReplicaOptions, note_losses_of};
 use fondaco_testing::until;
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, settings_of, value};
@@ -309,10 +309,10 @@ fn a_new_owner_remembers_a_missing_comparison_over_restarts() {
     });
 }
 
-fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
+pub fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
     let options = LogOptions {
         disk_reserve_bytes: 0,
-        damaged_log: DamagedLog::GoOn,
+        on_loss: note_losses_of(EngineKind::Disk, dir),
         ..LogOptions::default()
     };
     Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, ask, merging, now_unix_ms, put, quiet, value};
 
 const SETS: [&str; 3] = ["out:KNOWS{7}", "out:KNOWS{70}", "in:KNOWS{7}"];
 
-/// What a node knows of the members of a set.
+/// The state that a node knows of the members of a set.
 fn members(cluster: &Cluster, node: u32, set: &str) -> Result<Members, ReplicaError> {
     let operation = ReplicaOperation::Get {
         part: RecordPart::Members,
@@ -69,7 +69,7 @@ fn replicas_come_to_know_the_same_members() {
             merging(&key(SETS[at], id), record.to_bytes().into()),
         );
     }
-    // What is no member is not taken for one.
+    // A string that is no member is not taken for one.
     put(cluster.node(1), SETS[0], value("no member"));
     put(cluster.node(1), "vertex{7}", value("no member"));
     for (set, (present, removed)) in SETS.iter().zip(&expected) {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{CacheBudget, DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
-use fondaco_model::versioned::Record;
+use fondaco_engine::{CacheBudget, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
+use fondaco_model::versioned::{EngineKind, Record};
 use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
-use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_replica::{ReplicaCounter, ReplicaOptions, note_losses_of};
 use fondaco_testing::until;
 
 use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, value};
@@ -152,7 +152,7 @@ fn an_incarnation_ends_only_if_its_dots_may_be_lost() {
 fn a_damaged_log_is_counted_and_begins_a_new_incarnation() {
     let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
         let options = LogOptions {
-            damaged_log: DamagedLog::GoOn,
+            on_loss: note_losses_of(EngineKind::Disk, dir),
             ..LogOptions::default()
         };
         Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())

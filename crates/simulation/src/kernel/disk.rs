@@ -60,8 +60,6 @@ struct Kept {
     identity: u64,
     /// The file of incarnations.
     incarnation: Option<Vec<u8>>,
-    /// The noted loss.
-    lost: Option<String>,
 }
 
 /// How writes fail.
@@ -78,7 +76,6 @@ pub(crate) struct DiskCopy {
     memory: MemoryEngine,
     identity: u64,
     incarnation: Option<Vec<u8>>,
-    lost: Option<String>,
 }
 
 impl Default for FaultyDisk {
@@ -174,7 +171,6 @@ impl FaultyDisk {
                 failure: None,
                 identity,
                 incarnation: None,
-                lost: None,
             })),
             traits: Arc::new(traits),
         }
@@ -223,7 +219,6 @@ impl FaultyDisk {
             memory: kept.memory.copy(),
             identity: kept.identity,
             incarnation: kept.incarnation.clone(),
-            lost: kept.lost.clone(),
         }
     }
 
@@ -236,10 +231,9 @@ impl FaultyDisk {
             memory: MemoryEngine::new(),
             identity: new_identity,
             incarnation: None,
-            lost: None,
         });
         kept.memory = Arc::new(copy.memory);
-        (kept.identity, kept.incarnation, kept.lost) = (copy.identity, copy.incarnation, copy.lost);
+        (kept.identity, kept.incarnation) = (copy.identity, copy.incarnation);
     }
 
     /// Loses all tables, but keeps the files beside them.
@@ -383,20 +377,6 @@ impl Engine for FaultyDisk {
 
     fn identity(&self) -> Option<u64> {
         self.traits.is_local.then(|| self.kept.lock().identity)
-    }
-
-    fn lost_writes(&self) -> Option<String> {
-        self.kept.lock().lost.clone()
-    }
-
-    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
-        self.kept.lock().lost = Some(lost.to_owned());
-        Ok(())
-    }
-
-    fn forget_loss(&self) -> Result<(), EngineError> {
-        self.kept.lock().lost = None;
-        Ok(())
     }
 
     fn is_local(&self) -> bool {

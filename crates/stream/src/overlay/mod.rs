@@ -29,14 +29,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::Changes;
 use self::holding::GivenUp;
-use self::loss::drop_after_loss;
 use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, begun, poisoned};
 use crate::source::Batch;
 
-pub use self::loss::drop_after_losses;
+pub use self::loss::{drop_after_loss, drop_after_losses};
 pub use self::options::OverlayOptions;
 pub use self::record::EVENT_KEY_BYTES_MAX;
 pub(crate) use self::record::EVENT_VALUE_BYTES_MAX;
@@ -134,14 +133,12 @@ pub enum Found {
 
 impl Overlay {
     /// Opens an overlay, or creates it if it does not exist. Reads all its keys. If the engine has lost writes since
-    /// the overlay was created, it begins anew.
+    /// the overlay was created, call [`drop_after_loss`] first.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, base: Below) -> Result<Self, StreamError> {
-        let tables = options.tables();
-        drop_after_loss(&*engine, &tables)?;
-        let [table, notes, events] = tables;
+        let [table, notes, events] = options.tables();
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let events = engine.open_table(&events)?;
         let overlay = Self {

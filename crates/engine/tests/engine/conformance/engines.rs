@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fondaco_engine::{
     CacheBudget, CacheEngine, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine, MySqlEngine,
-    MySqlOptions, Table, WriteBatch,
+    MySqlOptions, OnLoss, Table, WriteBatch,
 };
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
@@ -121,6 +121,7 @@ impl UnderTest for MySql {
         let options = MySqlOptions {
             url: self.url.clone(),
             dir: self.dir.path().to_owned(),
+            on_loss: OnLoss::Refuse,
             cache: CacheBudget::new(1 << 20),
         };
         Box::new(MySqlEngine::open(&options).unwrap())

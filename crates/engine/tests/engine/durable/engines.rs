@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions, OnLoss};
 
 /// An engine on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub enum Kind {
 }
 
 /// The options of an engine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     pub part_bytes: u64,
     pub cache_bytes: u64,
     pub reserve_bytes: u64,
-    pub damaged_log: DamagedLog,
+    pub on_loss: OnLoss,
 }
 
 impl Default for Options {
@@ -30,15 +30,9 @@ impl Default for Options {
             part_bytes: 256 << 10,
             cache_bytes: 4 << 20,
             reserve_bytes: 0,
-            damaged_log: DamagedLog::Refuse,
+            on_loss: OnLoss::Refuse,
         }
     }
-}
-
-/// An open engine.
-pub struct Opened {
-    pub engine: Box<dyn Engine>,
-    pub lost_writes: Option<String>,
 }
 
 /// As an argument of the process that a test starts.
@@ -62,12 +56,12 @@ impl FromStr for Kind {
 }
 
 impl Kind {
-    pub fn open(self, dir: &Path, options: Options) -> Result<Opened, EngineError> {
+    pub fn open(self, dir: &Path, options: Options) -> Result<Box<dyn Engine>, EngineError> {
         let Options {
             part_bytes,
             cache_bytes,
             reserve_bytes,
-            damaged_log,
+            on_loss,
         } = options;
         Ok(match self {
             Self::Tree => {
@@ -77,28 +71,20 @@ impl Kind {
                     disk_reserve_bytes: reserve_bytes,
                     cache: CacheBudget::new(cache_bytes / 2),
                     block_cache_bytes: cache_bytes / 2,
-                    damaged_log,
+                    on_loss,
                     ..DiskOptions::default()
                 };
-                let engine = DiskEngine::open(dir, options)?;
-                Opened {
-                    lost_writes: engine.lost_writes(),
-                    engine: Box::new(engine),
-                }
+                Box::new(DiskEngine::open(dir, options)?)
             }
             Self::Log => {
                 let options = LogOptions {
                     segment_bytes: part_bytes,
                     disk_reserve_bytes: reserve_bytes,
                     cache: CacheBudget::new(cache_bytes),
-                    damaged_log,
+                    on_loss,
                     ..LogOptions::default()
                 };
-                let engine = LogEngine::open(dir, options)?;
-                Opened {
-                    lost_writes: engine.lost_writes(),
-                    engine: Box::new(engine),
-                }
+                Box::new(LogEngine::open(dir, options)?)
             }
         })
     }

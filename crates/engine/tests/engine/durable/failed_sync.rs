@@ -21,7 +21,7 @@ fn put(engine: &dyn Engine, value: &'static str) -> Result<(), EngineError> {
 
 pub fn after_a_failed_sync_writes_and_syncs_fail_until_reopened(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
+    let open = || kind.open(dir.path(), Options::default()).unwrap();
     let engine = open();
     put(&*engine, "before").unwrap();
     engine.sync().unwrap();
@@ -50,7 +50,7 @@ pub fn after_a_failed_sync_writes_and_syncs_fail_until_reopened(kind: Kind) {
 
 pub fn the_first_sync_covers_writes_of_an_earlier_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
+    let open = || kind.open(dir.path(), Options::default()).unwrap();
     let engine = open();
     put(&*engine, "perhaps only in the page cache").unwrap();
     drop(engine);
@@ -71,7 +71,7 @@ pub fn the_first_sync_covers_writes_of_an_earlier_process(kind: Kind) {
 
 pub fn background_failures_stop_all_writes_unless_the_disk_is_full(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
+    let open = || kind.open(dir.path(), Options::default()).unwrap();
     let engine = match kind {
         Kind::Tree => open(),
         // Its background thread fails to sync.

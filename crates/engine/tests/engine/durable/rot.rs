@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_engine::{DamagedLog, Engine, EngineError, WriteBatch};
+use fondaco_engine::{Engine, EngineError, OnLoss, WriteBatch};
 use fondaco_testing::{fail_syncs_of_this_thread, wait_until};
 use memchr::memmem;
 
-use super::engines::{Kind, Opened, Options};
+use super::engines::{Kind, Options};
+use crate::losses::{Noted, Unwritable};
 
 const FLIPS: usize = 150;
 
@@ -20,7 +22,7 @@ pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 pub fn written(kind: Kind, dir: &Path) -> Records {
     let mut random = fastrand::Rng::with_seed(3);
     let mut records = Records::new();
-    let Opened { engine, .. } = kind.open(dir, Options::default()).unwrap();
+    let engine = kind.open(dir, Options::default()).unwrap();
     let table = engine.open_table("t").unwrap();
     let mut write = |batches: usize| {
         for _ in 0..batches {
@@ -99,13 +101,23 @@ pub fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, b
     }
 }
 
-/// The options of an engine that continues without the lost writes.
-pub const GOING_ON: Options = Options {
-    part_bytes: 256 << 10,
-    cache_bytes: 4 << 20,
-    reserve_bytes: 0,
-    damaged_log: DamagedLog::GoOn,
-};
+/// An engine, and the losses that it noted when it was opened.
+pub struct Opened {
+    pub engine: Box<dyn Engine>,
+    pub lost_writes: Option<String>,
+}
+
+/// Opens an engine that notes lost writes, and continues without them.
+pub fn open_noting(kind: Kind, dir: &Path) -> Result<Opened, EngineError> {
+    let noted = Arc::<Noted>::default();
+    let options = Options {
+        on_loss: noted.reaction(),
+        ..Options::default()
+    };
+    let engine = kind.open(dir, options)?;
+    let lost_writes = noted.text();
+    Ok(Opened { engine, lost_writes })
+}
 
 /// A copy of a database, with one bit of its log flipped, as after a kill: without the files of keys that a clean stop
 /// leaves beside the log. Returns the content of the damaged file.
@@ -187,7 +199,7 @@ pub fn a_flipped_bit_never_leads_to_a_wrong_answer(kind: Kind) {
         let copy = tempfile::tempdir().unwrap();
         copy_with_a_flip(source.path(), copy.path(), path, offset, bit);
         match kind.open(copy.path(), Options::default()) {
-            Ok(opened) => refused += usize::from(read(&*opened.engine, &records) > 0),
+            Ok(opened) => refused += usize::from(read(&*opened, &records) > 0),
             Err(EngineError::Corrupt { .. }) => refused += 1,
             Err(other) => panic!("unexpected error: {other}"),
         }
@@ -242,7 +254,7 @@ fn in_a_value(log: &[u8], records: &Records, offset: usize) -> usize {
     found.min_by_key(|at| at.abs_diff(offset)).expect("values in the log")
 }
 
-/// How many records are lost with the part of the log at an offset. The loss is reported until it is accepted.
+/// How many records are lost with the part of the log at an offset. The loss is reported once.
 fn records_lost_at(kind: Kind, source: &Path, records: &Records, log: &Path, offset: usize) -> usize {
     let copy = tempfile::tempdir().unwrap();
     let damaged = copy_with_damage(source, copy.path(), log, offset);
@@ -251,7 +263,7 @@ fn records_lost_at(kind: Kind, source: &Path, records: &Records, log: &Path, off
         matches!(refused, Err(EngineError::Corrupt { .. })),
         "the damaged log is not refused"
     );
-    let Opened { engine, lost_writes } = kind.open(copy.path(), GOING_ON).unwrap();
+    let Opened { engine, lost_writes } = open_noting(kind, copy.path()).unwrap();
     let lost = lost_writes.unwrap();
     let place = match kind {
         Kind::Log => log.file_name(),
@@ -278,16 +290,13 @@ fn records_lost_at(kind: Kind, source: &Path, records: &Records, log: &Path, off
         "the damaged file is not kept"
     );
     drop((table, engine));
-    // The loss is reported until it is accepted or repaired.
-    let again = kind.open(copy.path(), Options::default()).unwrap();
-    assert_eq!(again.lost_writes, Some(lost));
-    again.engine.forget_loss().unwrap();
-    drop(again);
-    assert_eq!(kind.open(copy.path(), Options::default()).unwrap().lost_writes, None);
+    // It is not reported again, neither as an error nor as a loss.
+    drop(kind.open(copy.path(), Options::default()).unwrap());
+    assert_eq!(open_noting(kind, copy.path()).unwrap().lost_writes, None);
     differing
 }
 
-pub fn a_log_is_cut_off_only_after_a_durable_copy(kind: Kind) {
+pub fn a_log_is_cut_off_only_after_a_note_and_a_durable_copy(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let log = last_log(source.path());
@@ -296,23 +305,30 @@ pub fn a_log_is_cut_off_only_after_a_durable_copy(kind: Kind) {
     copy_with_damage(source.path(), copy.path(), &log, offset);
     let damaged = copy.path().join(log.strip_prefix(source.path()).unwrap());
     let before = fs::read(&damaged).unwrap();
+    let unnoted = Options {
+        on_loss: OnLoss::Note(Arc::new(Unwritable)),
+        ..Options::default()
+    };
+    let error = kind.open(copy.path(), unnoted).err();
+    assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
+    assert!(fs::read(&damaged).unwrap() == before, "the log was cut off");
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
             fail_syncs_of_this_thread();
-            kind.open(copy.path(), GOING_ON).err()
+            open_noting(kind, copy.path()).err()
         });
         let error = failing.join().unwrap();
         assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
     });
     assert!(fs::read(&damaged).unwrap() == before, "the log was cut off");
-    assert!(kind.open(copy.path(), GOING_ON).unwrap().lost_writes.is_some());
+    assert!(open_noting(kind, copy.path()).unwrap().lost_writes.is_some());
 }
 
 #[test]
 fn what_was_synced_stays_when_a_later_batch_has_a_hole() {
     let source = tempfile::tempdir().unwrap();
     let records = written(Kind::Tree, source.path());
-    let Opened { engine, .. } = Kind::Tree.open(source.path(), Options::default()).unwrap();
+    let engine = Kind::Tree.open(source.path(), Options::default()).unwrap();
     engine.sync().unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&*engine.open_table("t").unwrap(), "key".into(), vec![1; 10_000].into());
@@ -328,7 +344,7 @@ fn what_was_synced_stays_when_a_later_batch_has_a_hole() {
     // Pages of it were not written when the machine lost power.
     bytes[value + 2000..value + 6000].fill(0);
     fs::write(&log, bytes).unwrap();
-    let Opened { engine, lost_writes } = Kind::Tree.open(copy.path(), GOING_ON).unwrap();
+    let Opened { engine, lost_writes } = open_noting(Kind::Tree, copy.path()).unwrap();
     assert!(lost_writes.is_some());
     assert_eq!(read(&*engine, &records), 0);
 }
@@ -341,7 +357,7 @@ pub fn a_partial_batch_at_the_end_is_not_damage(kind: Kind) {
     let attempt = || {
         let before = tempfile::tempdir().unwrap();
         copy_without_keys(source.path(), before.path());
-        let Opened { engine, .. } = kind.open(source.path(), Options::default()).unwrap();
+        let engine = kind.open(source.path(), Options::default()).unwrap();
         let mut batch = WriteBatch::new();
         batch.put(&*engine.open_table("t").unwrap(), "key".into(), vec![1; 1500].into());
         engine.write(batch).unwrap();
@@ -359,8 +375,7 @@ pub fn a_partial_batch_at_the_end_is_not_damage(kind: Kind) {
         let mut torn = bytes[..bytes.len() - cut].to_vec();
         torn.resize(bytes.len() + 4096, 0);
         fs::write(copy.path().join(log.strip_prefix(source.path()).unwrap()), torn).unwrap();
-        let Opened { engine, lost_writes } = kind.open(copy.path(), Options::default()).unwrap();
-        assert_eq!(lost_writes, None);
+        let engine = kind.open(copy.path(), Options::default()).unwrap();
         let table = engine.open_table("t").unwrap();
         for (key, value) in &records {
             assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]), "{cut}");
@@ -381,7 +396,7 @@ fn a_log_of_another_fjall_version_is_left_alone() {
             .into_iter()
             .map(|path| (fs::read(&path).unwrap(), path))
             .collect();
-        let error = kind_error(Kind::Tree.open(copy.path(), GOING_ON));
+        let error = kind_error(open_noting(Kind::Tree, copy.path()));
         assert!(error.contains("nothing was changed"), "{error}");
         let after: Vec<_> = files(copy.path())
             .into_iter()
@@ -396,4 +411,17 @@ fn kind_error(opened: Result<Opened, EngineError>) -> String {
         Ok(_) => panic!("the engine opens"),
         Err(error) => error.to_string(),
     }
+}
+
+pub fn a_loss_that_a_former_release_noted_is_noted_once(kind: Kind) {
+    let source = tempfile::tempdir().unwrap();
+    let records = written(kind, source.path());
+    let note = source.path().join("lost");
+    fs::write(&note, "a segment is missing").unwrap();
+    assert!(kind.open(source.path(), Options::default()).is_err() && note.exists());
+    let Opened { engine, lost_writes } = open_noting(kind, source.path()).unwrap();
+    assert_eq!(lost_writes.as_deref(), Some("a segment is missing"));
+    assert_eq!(read(&*engine, &records), 0);
+    drop(engine);
+    assert_eq!(open_noting(kind, source.path()).unwrap().lost_writes, None);
 }

@@ -1,11 +1,12 @@
 //! Engines that lose writes, or take no more.
 
 use std::fs;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions};
-use fondaco_stream::{EventLog, Found, Ingest, LogTopic, drop_after_losses};
+use fondaco_engine::{Engine, LogEngine, LogOptions, LossNotes, OnLoss};
+use fondaco_stream::{EventLog, Found, Ingest, LogTopic, drop_after_loss, drop_after_losses};
 use fondaco_testing::eventually;
 
 use super::{START_MS, event, feed_all, value_of};
@@ -13,13 +14,33 @@ use crate::overlay::{feed, memory, options, overlay_in, partitions, value};
 
 const KEYS: usize = 500;
 
-fn open(dir: &Path, key_bytes_max: u64) -> Arc<dyn Engine> {
+/// The losses that engines have noted.
+#[derive(Debug, Default)]
+struct Noted(Mutex<String>);
+
+impl LossNotes for Noted {
+    fn note(&self, lost: &str) -> io::Result<()> {
+        self.0.lock().unwrap().push_str(lost);
+        Ok(())
+    }
+}
+
+fn open(dir: &Path, key_bytes_max: u64, on_loss: OnLoss) -> Arc<dyn Engine> {
     let options = LogOptions {
         key_bytes_max,
-        damaged_log: DamagedLog::GoOn,
+        on_loss,
         ..LogOptions::default()
     };
     Arc::new(LogEngine::open(dir, options).unwrap())
+}
+
+/// Opens an engine that finds lost writes. Returns the loss, too.
+fn open_after_loss(dir: &Path) -> (Arc<dyn Engine>, String) {
+    let noted = Arc::<Noted>::default();
+    let engine = open(dir, u64::MAX, OnLoss::Note(Arc::clone(&noted) as _));
+    let lost = noted.0.lock().unwrap().clone();
+    assert!(!lost.is_empty());
+    (engine, lost)
 }
 
 /// A topic with an event of each key.
@@ -43,17 +64,16 @@ fn fed(engine: &Arc<dyn Engine>, topic: &Arc<LogTopic>) -> (usize, u64) {
 #[test]
 fn overlays_read_everything_again_after_losses() {
     let (dir, topic) = (tempfile::tempdir().unwrap(), topic());
-    let open = || open(dir.path(), u64::MAX);
+    let open = || open(dir.path(), u64::MAX, OnLoss::Refuse);
     assert_eq!(fed(&open(), &topic), (KEYS, KEYS as u64));
     damage(dir.path());
-    let engine = open();
-    assert!(engine.lost_writes().is_some());
+    let (engine, lost) = open_after_loss(dir.path());
+    drop_after_loss(&*engine, &options(1), &lost).unwrap();
     assert_eq!(fed(&engine, &topic), (KEYS, KEYS as u64));
     drop(engine);
     // Of the loss that is known there is nothing to do.
     let engine = open();
-    assert!(engine.lost_writes().is_some());
-    drop_after_losses(&*engine).unwrap();
+    drop_after_losses(&*engine, &lost).unwrap();
     assert_eq!(fed(&engine, &topic), (KEYS, 0));
     let overlay = overlay_in(&engine, options(2), &partitions(0..8));
     assert_eq!(value_of(&overlay, "k0"), Found::Behind, "it has read nothing");
@@ -62,11 +82,12 @@ fn overlays_read_everything_again_after_losses() {
 #[test]
 fn losses_that_are_forgotten_before_overlays_open_count() {
     let (dir, topic) = (tempfile::tempdir().unwrap(), topic());
-    assert_eq!(fed(&open(dir.path(), u64::MAX), &topic), (KEYS, KEYS as u64));
+    let intact = open(dir.path(), u64::MAX, OnLoss::Refuse);
+    assert_eq!(fed(&intact, &topic), (KEYS, KEYS as u64));
+    drop(intact);
     damage(dir.path());
-    let engine = open(dir.path(), u64::MAX);
-    drop_after_losses(&*engine).unwrap();
-    engine.forget_loss().unwrap();
+    let (engine, lost) = open_after_loss(dir.path());
+    drop_after_losses(&*engine, &lost).unwrap();
     assert_eq!(fed(&engine, &topic), (KEYS, KEYS as u64));
 }
 
@@ -74,7 +95,7 @@ fn losses_that_are_forgotten_before_overlays_open_count() {
 fn events_wait_until_there_is_memory_for_keys() {
     let (dir, topic) = (tempfile::tempdir().unwrap(), topic());
     let applied = {
-        let overlay = overlay_in(&open(dir.path(), 20_000), options(1), &partitions(0..8));
+        let overlay = overlay_in(&open(dir.path(), 20_000, OnLoss::Refuse), options(1), &partitions(0..8));
         let feed = feed(&overlay, &topic);
         let ingest = Ingest::start(1).unwrap();
         ingest.set_feeds(vec![Arc::clone(&feed)]);
@@ -84,7 +105,7 @@ fn events_wait_until_there_is_memory_for_keys() {
     };
     assert!((1..KEYS as u64).contains(&applied), "{applied}");
     let rest = KEYS as u64 - applied;
-    assert_eq!(fed(&open(dir.path(), u64::MAX), &topic), (KEYS, rest));
+    assert_eq!(fed(&open(dir.path(), u64::MAX, OnLoss::Refuse), &topic), (KEYS, rest));
 }
 
 /// Damages a batch in the middle of the log; the last ones, with the offsets that were reached, stay.
