@@ -255,7 +255,7 @@ pub struct NodeMetrics {
     /// How many clients are connected.
     pub clients: AtomicU64,
     /// How many cold reads are in flight.
-    pub cold_reads: AtomicU64,
+    pub cold_reads: Arc<AtomicU64>,
     /// How many keys are in flight from other nodes.
     pub forwards: AtomicU64,
     /// Queries of graphs.
@@ -273,7 +273,7 @@ impl NodeMetrics {
             loops: (0..loops).map(of_loop).collect(),
             store_places: Arc::clone(&store_places),
             clients: AtomicU64::new(0),
-            cold_reads: AtomicU64::new(0),
+            cold_reads: Arc::default(),
             forwards: AtomicU64::new(0),
             graphs: GraphMetrics::default(),
             request_rate: rate::RequestRate::new(),

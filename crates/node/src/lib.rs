@@ -2,18 +2,15 @@
 //!
 //! - `server`: the event loops, one a core, and the commands;
 //! - `forward`: look-ups of keys that other nodes hold, and a router's cache of hot keys;
-//! - `cold`: reads from the disk, which must not delay other clients;
 //! - `compute`: threads for work that computes for long;
-//! - `graph`: what is asked of graphs, and a cache of networks.
+//! - `graph`: queries of graphs, and a cache of networks.
 //!
 //! It decides nothing: the control plane decides which stores exist and which version is current, and publishes a
 //! [`Catalog`] (see `fondaco_catalog`).
 
-mod cold;
 mod compute;
 mod forward;
 mod graph;
-mod priority;
 mod server;
 mod single_value;
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use fondaco_client::trace::{Tracing, within};
 use fondaco_client::{Client, ClientError};
+use fondaco_os::priority;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::forward::peers;
-use crate::priority;
 use crate::server::ServerState;
 
 pub(crate) use sets::{Limits, Sets};
@@ -165,7 +165,7 @@ impl Compute {
     }
 }
 
-/// A runtime that may be dropped within another one. Its threads end as soon as what they do ends.
+/// A runtime that may be dropped within another one. Its threads end with the work that they do.
 #[derive(Debug)]
 struct OwnRuntime(Option<Runtime>);
 

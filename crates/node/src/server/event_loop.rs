@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fondaco_catalog::Setting;
+use fondaco_cold::ColdReads;
 use fondaco_metrics::{Counter, LoopMetrics};
+use fondaco_os::priority;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -24,9 +26,7 @@ use super::connection::serve;
 use super::loop_memory::LoopMemory;
 use super::queue::{self, Batcher};
 use super::traced::Sampler;
-use crate::cold::ColdReads;
 use crate::forward::Forwarder;
-use crate::priority;
 
 /// Threads of a loop that may wait for the disk: for large values, scans, and where there is no
 /// io_uring.
@@ -90,7 +90,7 @@ pub(super) fn start(
                 let metrics = shared.metrics.of_loop(number);
                 let replica = shared.config.replicas.clone().map(Batcher::new).map(Arc::new);
                 let context = Rc::new(LoopContext {
-                    cold: ColdReads::new(Arc::clone(&shared.metrics)),
+                    cold: ColdReads::new(Arc::clone(&shared.metrics.cold_reads)),
                     forwarder: Forwarder::new(
                         &shared,
                         Arc::clone(&metrics),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore};
 use fondaco_metrics::{COUNTERS, Counter};
 use fondaco_model::StoreKind;
+use fondaco_os::process;
 use fondaco_replica::ReplicaStatus;
 use fondaco_resp::Reply;
 use fondaco_resp::command::all;
@@ -185,7 +186,7 @@ fn write_server(shared: &ServerState, line: Line<'_>) {
 }
 
 fn write_memory(shared: &ServerState, line: Line<'_>) {
-    let memory = resident_bytes();
+    let memory = process::resident_bytes().unwrap_or(0);
     line("used_memory", &memory);
     line("used_memory_rss", &memory);
     let catalog = shared.catalog.load();
@@ -304,12 +305,4 @@ pub(super) fn mode(catalog: &Catalog) -> &'static str {
         Some(membership) if is_one_of_many(membership) => "cluster",
         _ => "standalone",
     }
-}
-
-/// How much memory of the process is resident, mapped files included; 0 where that is not known.
-fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
 }

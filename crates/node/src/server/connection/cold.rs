@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_catalog::Catalog;
+use fondaco_cold::InFlight;
 use fondaco_format::{ColdRead, FormatError, Lookup, Value};
 use fondaco_resp::Reply;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
 use super::forward::Others;
-use crate::cold::InFlight;
 use crate::server::session::Replies;
 use crate::server::window::{Failure, KeyPlace, OUTPUT_BYTES_MAX, WindowCursor};
 
@@ -67,7 +67,7 @@ impl Reads {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers the rest of the window, waiting for the disk where it must, with the reads of several
-    /// keys under way at a time. `others` has what other nodes have answered.
+    /// keys under way at a time. `others` has the answers of other nodes.
     pub(super) async fn run_waiting(
         &mut self,
         catalog: Arc<Catalog>,
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Answers the key at a place with what was read for it.
+    /// Answers the key at a place with the value that was read for it.
     fn answer_read(&mut self, place: &mut WindowCursor, found: &Result<Option<Value<'static>>, Unread>) {
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         match found {

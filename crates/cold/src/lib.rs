@@ -10,35 +10,34 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fondaco_format::{ColdRead, ColdStep, FormatError, Value, Version};
-use fondaco_metrics::NodeMetrics;
 use tokio::sync::oneshot;
 
 use ring::Ring;
 
 /// The cold reads of one event loop.
-pub(crate) struct ColdReads {
+pub struct ColdReads {
     ring: Option<Rc<Ring>>,
-    metrics: Arc<NodeMetrics>,
+    under_way: Arc<AtomicU64>,
 }
 
 /// A cold read in flight. It has already begun; dropping it only abandons its result.
-pub(crate) struct InFlight {
+pub struct InFlight {
     read: ColdRead,
     bytes: Option<oneshot::Receiver<io::Result<Vec<u8>>>>,
-    metrics: Arc<NodeMetrics>,
+    under_way: Arc<AtomicU64>,
 }
 
 impl InFlight {
     /// How many bytes it reads at most.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.read.bytes()
     }
 
     /// How many of these bytes are being read before it is [finished](ColdReads::finish).
-    pub(crate) fn bytes_under_way(&self) -> usize {
+    pub fn bytes_under_way(&self) -> usize {
         match self.read.is_large() {
             true => 0,
             false => self.read.bytes(),
@@ -48,13 +47,13 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.metrics.cold_reads.fetch_sub(1, Relaxed);
+        self.under_way.fetch_sub(1, Relaxed);
     }
 }
 
 impl ColdReads {
-    /// Call it on the loop's own thread, within its runtime.
-    pub(crate) fn new(metrics: Arc<NodeMetrics>) -> Self {
+    /// Counts the reads under way in a number that all loops share. Call it on the loop's own thread, within its runtime.
+    pub fn new(under_way: Arc<AtomicU64>) -> Self {
         let ring = match Ring::start() {
             Ok(ring) => Some(ring),
             Err(error) => {
@@ -62,12 +61,12 @@ impl ColdReads {
                 None
             }
         };
-        Self { ring, metrics }
+        Self { ring, under_way }
     }
 
     /// Begins a read.
-    pub(crate) fn start(&self, version: &Arc<Version>, read: ColdRead) -> InFlight {
-        self.metrics.cold_reads.fetch_add(1, Relaxed);
+    pub fn start(&self, version: &Arc<Version>, read: ColdRead) -> InFlight {
+        self.under_way.fetch_add(1, Relaxed);
         // A large read is done by `complete` itself, on a blocking thread.
         let bytes = (!read.is_large()).then(|| match &self.ring {
             Some(ring) => ring.read(version, &read),
@@ -76,12 +75,15 @@ impl ColdReads {
         InFlight {
             read,
             bytes,
-            metrics: Arc::clone(&self.metrics),
+            under_way: Arc::clone(&self.under_way),
         }
     }
 
     /// Waits for a read and the reads that follow from it, and returns the result of the look-up.
-    pub(crate) async fn finish(
+    ///
+    /// # Errors
+    /// A file that cannot be read, or damaged data.
+    pub async fn finish(
         &self,
         version: &Arc<Version>,
         key: &[u8],
@@ -125,7 +127,7 @@ async fn complete_on_a_thread(version: &Arc<Version>, read: ColdRead, key: &[u8]
 }
 
 /// Runs work that waits for the disk on a blocking thread.
-pub(crate) async fn on_a_thread<T: Send + 'static>(
+async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FormatError> + Send + 'static,
 ) -> Result<T, FormatError> {
     tokio::task::spawn_blocking(work).await.map_err(shutting_down)?

@@ -10,7 +10,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 const LOOP_SLICE_NS: u64 = 100_000;
 
 /// Lets this thread run soon after it wakes up, but not for longer than other threads.
-pub(crate) fn wake_soon() {
+pub fn wake_soon() {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
@@ -30,7 +30,7 @@ pub(crate) fn wake_soon() {
 }
 
 /// Lets this thread run only in time that event loops leave, as far as there is any.
-pub(crate) fn let_loops_go_first() {
+pub fn let_loops_go_first() {
     /// Of two threads that differ by this, one gets a tenth of the processor.
     const NICER: i32 = 10;
     if let Err(error) = setpriority_process(None, (nice() + NICER).min(19)) {
