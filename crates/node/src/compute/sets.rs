@@ -12,7 +12,7 @@ use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
 use fondaco_protocol::WireKey;
 
 use super::Stop;
-use crate::forward::error_reply;
+use crate::forward;
 use crate::server::ServerState;
 use crate::server::refusal;
 
@@ -101,7 +101,7 @@ impl Sets {
             .map_err(|error: ClientError| match self.stop.left().is_zero() {
                 // Answers that are missing at the deadline say nothing about their nodes.
                 true => "TIMEOUT the nodes have not answered in time: ask for less, or allow more time".to_owned(),
-                false => error_reply(&error).to_string(),
+                false => forward::refusal(error),
             })
     }
 

@@ -65,14 +65,8 @@ impl Forwarder {
             return Ok(());
         };
         let share = share_of(quota, membership);
-        if self.take(&self.shared.quotas, store.id, keys, share) {
-            return Ok(());
-        }
-        Err(format!(
-            "QUOTA store {:?} may read {quota} keys a second, {share} through this process: send fewer, or raise it with \
-             fondaco store alter",
-            store.name
-        ))
+        self.take(&self.shared.quotas, store.id, keys, share)
+            .map_err(|through| format!("QUOTA store {:?} may read {quota} keys a second, {through}", store.name))
     }
 
     /// Charges a store's quota of writes with this many keys.
@@ -84,21 +78,28 @@ impl Forwarder {
             return Ok(());
         };
         let share = share_of(quota, membership);
-        if self.take(&self.shared.write_quotas, store.id, keys, share) {
-            return Ok(());
-        }
-        Err(format!(
-            "QUOTA store {:?} may be written at {quota} keys a second, {share} through this process: send fewer, or \
-             raise it with fondaco store alter",
-            store.name
-        ))
+        self.take(&self.shared.write_quotas, store.id, keys, share)
+            .map_err(|through| {
+                format!(
+                    "QUOTA store {:?} may be written at {quota} keys a second, {through}",
+                    store.name
+                )
+            })
     }
 
-    fn take(&self, quotas: &Quotas, store: StoreId, keys: usize, share: u64) -> bool {
+    /// Takes keys from this process's share of a quota.
+    ///
+    /// # Errors
+    /// The share and the remedy, as the end of an error.
+    fn take(&self, quotas: &Quotas, store: StoreId, keys: usize, share: u64) -> Result<(), String> {
         let now_ns = self.shared.started.elapsed().as_nanos() as u64;
-        let is_taken = quotas.take(store, keys, share, now_ns);
-        self.metrics.add(Counter::QuotaRefusals, u64::from(!is_taken));
-        is_taken
+        if quotas.take(store, keys, share, now_ns) {
+            return Ok(());
+        }
+        self.metrics.add(Counter::QuotaRefusals, 1);
+        Err(format!(
+            "{share} through this process: send fewer, or raise it with fondaco store alter"
+        ))
     }
 
     /// The rate of requests that this node gets.

@@ -88,7 +88,7 @@ impl HotKeys {
         self.entries.get(&key).cloned()
     }
 
-    /// Keeps what was read, unless it is too large.
+    /// Keeps a value that was read, unless it is too large.
     pub(super) fn insert(&mut self, key: EntryRef<'_>, value: Option<&Bytes>) {
         let length = key.key.len() + value.map_or(0, Bytes::len);
         if length as u64 > self.bytes_max / SHARE_MAX {

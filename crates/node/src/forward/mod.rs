@@ -150,7 +150,7 @@ impl Forwarder {
         suspended.map(|node| node.id).collect()
     }
 
-    /// Reads keys from the nodes that have them, or, on a router, from what it keeps. One answer for each
+    /// Reads keys from the nodes that have them, or, on a router, from its cache. One answer for each
     /// key, in order.
     pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
@@ -304,7 +304,7 @@ impl Forwarder {
     }
 
     /// The client library's instance of this loop, made when it is first needed.
-    fn client(&self) -> Result<&Client, ClientError> {
+    pub(crate) fn client(&self) -> Result<&Client, ClientError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -401,4 +401,9 @@ pub(crate) fn error_reply(error: &ClientError) -> Arc<str> {
         error => error.code(),
     };
     format!("{code} {error}").into()
+}
+
+/// The same of an error that is passed on.
+pub(crate) fn refusal(error: ClientError) -> String {
+    error_reply(&error).to_string()
 }

@@ -8,7 +8,7 @@ use fondaco_format::ScanPosition;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_resp::ReplyItem;
 
-use super::{Forwarder, error_reply};
+use super::{Forwarder, refusal};
 
 /// Keys, and the hash to go on from in their partition; `None` at its end.
 pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);
@@ -32,11 +32,11 @@ impl Forwarder {
             store: name.clone(),
             partition,
         };
-        let mut error = error_reply(&down).to_string();
+        let mut error = refusal(down);
         let Some(membership) = catalog.membership() else {
             return Err(error);
         };
-        let client = self.client().map_err(|error| error_reply(&error).to_string())?;
+        let client = self.client().map_err(refusal)?;
         let topology = membership.topology();
         let holders = topology.stores.get(name).into_iter();
         let holders = holders.flat_map(|store| topology.replicas(store, partition));
@@ -56,20 +56,18 @@ impl Forwarder {
                     Some(listed) => return Ok(listed),
                     None => error = format!("ERR node {node} answered FONDACO.SCAN with something else"),
                 },
-                Err(failed) => error = error_reply(&failed).to_string(),
+                Err(failed) => error = refusal(failed),
             }
         }
         Err(error)
     }
-}
 
-impl Forwarder {
     /// About how many keys a store has, as the nodes tell that hold it.
     ///
     /// # Errors
     /// The error to answer with: of the first node that did not tell.
     pub(crate) async fn count(&self, membership: &Membership, store: &StoreName) -> Result<u64, String> {
-        let client = self.client().map_err(|error| error_reply(&error).to_string())?;
+        let client = self.client().map_err(refusal)?;
         let topology = membership.topology();
         let partitions = topology.partitions.partitions();
         let leaders = partitions.filter_map(|partition| Some(membership.live_owners(partition).next()?.0));
@@ -78,7 +76,7 @@ impl Forwarder {
         for node in leaders {
             let request = [b"FONDACO.SIZE", store.as_str().as_bytes()];
             let answer = client.ask(node, &request, self.deadline()).await;
-            let (_, items) = answer.map_err(|failed| error_reply(&failed).to_string())?;
+            let (_, items) = answer.map_err(refusal)?;
             match items[..] {
                 [ReplyItem::Integer(count @ 0..)] => keys += count as u64,
                 _ => return Err(format!("ERR node {node} answered FONDACO.SIZE with something else")),

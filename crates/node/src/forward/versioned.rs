@@ -1,13 +1,11 @@
-//! Keys of versioned stores: read and written at the quorums of their replicas, wherever those are, this node
-//! included.
+//! Keys of versioned stores: looked up in this node's memory, or read at the quorums of their replicas for a window. The
+//! [queue](crate::server::queue) gives its requests to the [client](Forwarder::client) itself.
 
 use fondaco_catalog::{Catalog, VersionedStore};
-use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
-use fondaco_client::read::HeldBudget;
+use fondaco_client::quorum::{AddedMeanwhile, EditOptions, WriteTimes};
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
-use fondaco_model::versioned::{Record, Update};
-use fondaco_protocol::WireKey;
+use fondaco_model::versioned::Record;
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::{Recalled, Replicas};
 
@@ -78,90 +76,27 @@ impl Forwarder {
         }
     }
 
-    /// The records of keys: the data that the replicas that were asked hold together. One for each key, in order; with the
-    /// room for them in the budget of values on their way to clients, to be held as long as they are.
-    ///
-    /// # Errors
-    /// The error of all of them.
-    pub(crate) async fn read_records(
-        &self,
-        keys: Vec<WireKey>,
-    ) -> Result<(Vec<Result<Record, ClientError>>, HeldBudget), ClientError> {
-        self.client()?.get_records(keys, &self.read_options()).await
-    }
-
-    /// The record of a key.
-    ///
-    /// # Errors
-    /// The error to answer with.
-    pub(crate) async fn read_record(&self, key: WireKey) -> Result<Record, String> {
-        let read = self.read_records(vec![key]).await;
-        // One key has one record.
-        let record = read.and_then(|(mut records, _room)| records.pop().unwrap_or(Ok(Record::default())));
-        record.map_err(|error| error_reply(&error).to_string())
-    }
-
-    /// Writes a key.
-    ///
-    /// # Errors
-    /// The reason why it was not written; a conflict, if that was asked for.
-    pub(crate) async fn write_record(
-        &self,
-        key: WireKey,
-        intent: Intent,
-        update: Update,
-    ) -> Result<Written, ClientError> {
-        self.client()?.write(key, intent, update, self.write_times()).await
-    }
-
-    /// Writes a key, and tells what came of it; it returns when nothing is left to be done for it.
-    pub(crate) async fn write_record_to_the_end(
-        &self,
-        key: WireKey,
-        intent: Intent,
-        update: Update,
-        answer: impl FnOnce(Result<Written, ClientError>),
-    ) {
-        match self.client() {
-            Ok(client) => {
-                let times = self.write_times();
-                client.write_to_the_end(key, intent, update, times, answer).await;
-            }
-            Err(error) => answer(Err(error)),
-        }
-    }
-
-    /// Changes a key: what is decided on what is there is written, if no other write comes meanwhile.
-    ///
-    /// # Errors
-    /// The reason why it was not read or written; a conflict, when others were faster again and again.
-    pub(crate) async fn edit_record(
-        &self,
-        key: WireKey,
-        decide: Decide,
-        added: AddedMeanwhile,
-    ) -> Result<Updated, ClientError> {
-        let options = EditOptions {
-            times: self.write_times(),
-            added,
-            room: self.options.room.clone(),
-        };
-        self.client()?.edit(key, decide, options).await
-    }
-
     /// Keys that are under way from now until the result is dropped.
     pub(crate) fn under_way(&self, keys: usize) -> UnderWay {
         UnderWay::of(self, keys)
     }
 
-    fn write_times(&self) -> WriteTimes {
+    pub(crate) fn write_times(&self) -> WriteTimes {
         WriteTimes {
             deadline: self.deadline(),
             attempt: None,
         }
     }
 
-    pub(super) fn read_options(&self) -> ReadOptions {
+    pub(crate) fn edit_options(&self, added: AddedMeanwhile) -> EditOptions {
+        EditOptions {
+            times: self.write_times(),
+            added,
+            room: self.options.room.clone(),
+        }
+    }
+
+    pub(crate) fn read_options(&self) -> ReadOptions {
         ReadOptions {
             deadline: self.deadline(),
             ..self.options.clone()

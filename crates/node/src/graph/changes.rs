@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_catalog::StoreId;
-use fondaco_client::ClientError;
 use fondaco_client::graph::{EdgeEnds, RepairCursor, VertexChange};
 use fondaco_graph::keys::Direction;
 use fondaco_graph::{Ask, Relation, Source};
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::Graph;
 use crate::compute::Stop;
-use crate::forward::error_reply;
+use crate::forward::refusal as refused;
 use crate::server::ServerState;
 
 /// The changes to a graph.
@@ -46,7 +45,7 @@ pub(crate) enum Change {
 pub(crate) enum Changed {
     /// The changes that were asked for.
     All,
-    /// So many were there.
+    /// How many of them were there.
     Number(u64),
     /// Where to go on, and how many mirrors were wrong.
     Repaired(Option<RepairCursor>, u64),
@@ -62,7 +61,6 @@ pub(crate) async fn change(
     change: &Change,
     stop: Stop,
 ) -> Result<Changed, String> {
-    let refused = |error: ClientError| error_reply(&error).to_string();
     let catalog = Arc::clone(&shared.catalog.load());
     let name = catalog.stores().iter().find(|known| known.id == store);
     let name = name.ok_or("NOSTORE the graph was dropped meanwhile")?.name.clone();

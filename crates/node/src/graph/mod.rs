@@ -1,4 +1,4 @@
-//! The graph service: what is asked of graphs, and how versioned ones are changed, on threads for computations.
+//! The graph service: queries of graphs and changes of versioned ones, on threads for computations.
 //!
 //! A query reads its graph through the client library, in one version. If that changes meanwhile, the query begins again.
 

@@ -195,7 +195,7 @@ impl Networks {
 }
 
 impl Computing<'_> {
-    /// Keeps the network, or what is in its place already, unless it was forgotten meanwhile.
+    /// Keeps the network, or the one in its place already, unless it was forgotten meanwhile.
     pub(super) fn keep(self, network: Option<Network>) {
         let cache = &self.networks.cache;
         if let Some(network) = network {

@@ -1,4 +1,4 @@
-//! Memory for what clients send and are sent: one budget for all connections of a process, of both protocols.
+//! Memory for the requests and replies of clients: one budget for all connections of a process, of both protocols.
 //!
 //! [`FREE_BYTES`] of each connection are not charged, so that short requests and replies never wait. A connection that needs
 //! more waits until that is within the budget, except for one at a time: the one that has waited longest, which is not

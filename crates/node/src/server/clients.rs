@@ -1,7 +1,7 @@
 //! The connected clients: for the `CLIENT` commands, and to drop silent and slow ones.
 //!
-//! The list is locked when a client comes, goes, or is asked about; never by a look-up. What changes
-//! with each request is in atomics that the client's own loop writes.
+//! The list is locked when a client comes, goes, or is asked about; never by a look-up. The fields
+//! that change with each request are atomics, which the client's own loop writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};

@@ -78,7 +78,7 @@ impl LoopMemory {
             .unwrap_or_else(|| BytesMut::with_capacity(room))
     }
 
-    /// Keeps a buffer of input for other connections, if no request has parts of it. What is in it is gone.
+    /// Keeps a buffer of input for other connections, if no request has parts of it. Its contents are dropped.
     pub(super) fn give_back_input(&self, mut buffer: BytesMut) {
         buffer.clear();
         if buffer.try_reclaim(INPUT_BYTES_MAX) {
@@ -101,7 +101,7 @@ impl LoopMemory {
         self.outputs.take().unwrap_or_default()
     }
 
-    /// Keeps a buffer of replies for others. What is in it is gone.
+    /// Keeps a buffer of replies for others. Its contents are dropped.
     pub(super) fn give_back_output(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let kept_max = kept_max(buffer.capacity());

@@ -66,7 +66,7 @@ pub struct ServerConfig {
     pub peers: PeerAccess,
     /// The replicas of versioned stores on this node; `None` on a router.
     pub replicas: Option<Arc<Replicas>>,
-    /// Memory for what clients send and are sent. The longest request may take half of it.
+    /// Memory for the requests and replies of clients. The longest request may take half of it.
     pub buffers: BufferBudget,
     /// The store of keys whose prefix names no store. Such keys are refused unless it is set.
     pub default_store: Option<StoreName>,

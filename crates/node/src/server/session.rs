@@ -6,6 +6,7 @@ use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
+use super::event_loop::LoopContext;
 use super::traced::Announced;
 use super::{ServerState, refusal};
 use crate::forward::Forwarder;
@@ -53,6 +54,18 @@ pub(super) struct Admission<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) session: &'a Session,
     pub(super) forwarder: &'a Forwarder,
+}
+
+impl<'a> Admission<'a> {
+    #[inline]
+    pub(super) fn new(catalog: &'a Catalog, session: &'a Session, context: &'a LoopContext) -> Self {
+        let forwarder = &context.forwarder;
+        Self {
+            catalog,
+            session,
+            forwarder,
+        }
+    }
 }
 
 impl Session {

@@ -66,7 +66,7 @@ pub(in crate::server) enum Unit {
 }
 
 impl Unit {
-    /// So many milliseconds in this unit, rounded.
+    /// Milliseconds in this unit, rounded.
     pub(super) fn rounded(self, ms: u64) -> i64 {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         match self {

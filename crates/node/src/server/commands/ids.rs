@@ -57,11 +57,7 @@ pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), 
     let asked = parse(call.command, call.arguments)?;
     let shared = &call.context.shared;
     let catalog = Arc::clone(&shared.catalog.load());
-    let admission = Admission {
-        catalog: &catalog,
-        session: call.session,
-        forwarder: &call.context.forwarder,
-    };
+    let admission = Admission::new(&catalog, call.session, call.context);
     let Keys { store, keys } = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
     if let SetQuery::Contains(candidates) = &asked.query {
         Limits::of(shared).check_flags(keys.len(), candidates.len())?;

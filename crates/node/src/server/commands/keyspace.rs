@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fondaco_catalog::Catalog;
 use fondaco_format::ScanPosition;
-use fondaco_model::{PartitionId, SLOT_COUNT, Slot, SlotPrefix};
+use fondaco_model::{PartitionCount, PartitionId, SLOT_COUNT, Slot, SlotPrefix};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Reply, parse_integer};
 
@@ -29,19 +29,11 @@ pub(super) async fn random_key(call: &Call<'_>, reply: &mut Reply<'_>) -> Result
 
 async fn random_of_any(call: &Call<'_>) -> Result<Option<Vec<u8>>, Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
-    let mut places = readable(call, &catalog);
-    fastrand::shuffle(&mut places);
+    let mut walks = walks(call, &catalog);
+    fastrand::shuffle(&mut walks);
     let mut asked = 0;
     let mut looks = 0;
-    for store in places {
-        let walk = Walk {
-            call,
-            catalog: &catalog,
-            store,
-        };
-        let Some(partitions) = walk.partitions() else {
-            continue;
-        };
+    for (walk, partitions) in walks {
         let start = ScanPosition {
             partition: PartitionId::new(fastrand::u32(..partitions.get())),
             hash: fastrand::u64(..),
@@ -53,8 +45,7 @@ async fn random_of_any(call: &Call<'_>) -> Result<Option<Vec<u8>>, Refusal> {
                 looks += 1;
                 let (keys, following) = walk.from(position, 1, &mut asked).await?;
                 if let Some(key) = keys.first() {
-                    let name = catalog.stores()[store as usize].name.as_str();
-                    return Ok(Some([name.as_bytes(), b":", key].concat()));
+                    return Ok(Some([walk.store_name().as_str().as_bytes(), b":", key].concat()));
                 }
                 next = following;
             }
@@ -93,16 +84,8 @@ async fn in_slot(
 ) -> Result<(Vec<Vec<u8>>, i64), Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let (mut found, mut count) = (Vec::new(), 0_i64);
-    for store in readable(call, &catalog) {
-        let walk = Walk {
-            call,
-            catalog: &catalog,
-            store,
-        };
-        let Some(partitions) = walk.partitions() else {
-            continue;
-        };
-        let name = &catalog.stores()[store as usize].name;
+    for (walk, partitions) in walks(call, &catalog) {
+        let name = walk.store_name();
         let slots = SlotPrefix::of(name);
         let mut next = Some(ScanPosition {
             partition: partitions.partition_of(slot),
@@ -124,12 +107,14 @@ async fn in_slot(
     Ok((found, count))
 }
 
-/// The places of the stores that the client may read, and that have keys.
-fn readable(call: &Call<'_>, catalog: &Catalog) -> Vec<u16> {
-    let places = 0..catalog.stores().len() as u16;
-    let is_readable = |&place: &u16| {
-        let has_keys = catalog.current_number(place).is_some() || catalog.versioned(place).is_some();
-        has_keys && call.session.may_read(&catalog.stores()[place as usize].name)
+/// Walks through the stores that the client may read, and that have keys; with the number of partitions of each.
+fn walks<'a>(call: &'a Call<'a>, catalog: &'a Catalog) -> Vec<(Walk<'a>, PartitionCount)> {
+    let walk = |store| {
+        let has_keys = catalog.current_number(store).is_some() || catalog.versioned(store).is_some();
+        let walk = Walk { call, catalog, store };
+        let is_readable = has_keys && call.session.may_read(walk.store_name());
+        let partitions = walk.partitions().filter(|_| is_readable)?;
+        Some((walk, partitions))
     };
-    places.filter(is_readable).collect()
+    (0..catalog.stores().len() as u16).filter_map(walk).collect()
 }

@@ -32,7 +32,7 @@ pub(in crate::server) enum Operation {
 /// A request on keys of versioned stores.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) struct Asked {
-    /// The wire keys, and what is asked of each.
+    /// The wire keys, each with its operation.
     pub(in crate::server) keys: SmallVec<[(Bytes, Operation); 1]>,
     pub(in crate::server) reply: Combined,
 }

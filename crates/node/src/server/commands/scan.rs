@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Of versioned stores the records of one replica of each partition are listed, by the hash of the key: what the
-//! replica has yet to hear of is missing, and what was deleted is not shown.
+//! replica has yet to hear of is missing, and deleted keys are not shown.
 //!
 //! Partitions that are not held here are listed by nodes that hold them, with `FONDACO.SCAN`. A client
 //! that knows of slots scans every node, so it is given of each only the partitions that this node leads.
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_catalog::{Catalog, NOT_OPEN, StoreId};
 use fondaco_format::{ScanPosition, Version, key_hash};
-use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, VersionNumber};
+use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, StoreName, VersionNumber};
 use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_resp::{Reply, glob_matches, parse_integer};
 use fondaco_stream::Overlay;
@@ -261,6 +261,10 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    pub(super) fn store_name(&self) -> &StoreName {
+        &self.catalog.stores()[self.store as usize].name
+    }
+
     /// The next keys from a position on, of this node or of another one.
     pub(super) async fn from(
         &self,

@@ -61,20 +61,10 @@ pub(super) fn parser(command: CommandId) -> Option<Parser> {
     use CommandId as Id;
     let parser: Parser = match command {
         Id::Set => set,
-        Id::SetNx => |request| {
-            Ok(one(
-                request,
-                value(request, 2).only(Condition::IfAbsent, SetReply::Number),
-            ))
-        },
+        Id::SetNx => |request| set_only(request, Condition::IfAbsent, SetReply::Number),
         Id::SetEx => |request| set_for(request, Unit::Seconds),
         Id::PSetEx => |request| set_for(request, Unit::Milliseconds),
-        Id::GetSet => |request| {
-            Ok(one(
-                request,
-                value(request, 2).only(Condition::Always, SetReply::Former),
-            ))
-        },
+        Id::GetSet => |request| set_only(request, Condition::Always, SetReply::Former),
         Id::MSet => mset,
         Id::Del | Id::Unlink => |request| Ok(Asked::every(request, &Operation::Strings(Strings::Delete))),
         Id::GetDel => |request| Ok(one(request, Strings::GetDelete)),
@@ -113,6 +103,15 @@ fn value(request: &Request<'_>, at: usize) -> Set {
         lifetime: Lifetime::Default,
         reply: SetReply::Ok,
     }
+}
+
+fn set_only(request: &Request<'_>, condition: Condition, reply: SetReply) -> Result<Asked, Refusal> {
+    let set = Set {
+        condition,
+        reply,
+        ..value(request, 2)
+    };
+    Ok(one(request, set))
 }
 
 fn set_for(request: &Request<'_>, unit: Unit) -> Result<Asked, Refusal> {
@@ -169,14 +168,6 @@ fn set(request: &Request<'_>) -> Result<Asked, Refusal> {
 }
 
 impl Set {
-    fn only(self, condition: Condition, reply: SetReply) -> Self {
-        Self {
-            condition,
-            reply,
-            ..self
-        }
-    }
-
     /// Whether the value is written whatever the key has now, and that is not asked for.
     pub(in crate::server) fn is_unconditional(&self) -> bool {
         self.condition == Condition::Always && self.reply == SetReply::Ok && self.lifetime != Lifetime::Kept

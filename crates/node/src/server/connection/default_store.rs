@@ -20,7 +20,7 @@ pub(super) struct Naming {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Names the default store, if there is one, in what was read since the last time.
+    /// Names the default store, if there is one, in the input since the last time.
     #[inline]
     pub(super) fn name_default_store(&mut self, catalog: &Catalog, limits: &Limits) {
         // While the node does not know its stores, no key names one: requests are refused, and named later.

@@ -50,7 +50,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             tokio::select! {
                 biased;
                 answers = within(tracing, asked) => answers,
-                // The answer is not wanted any more: what is under way for it is given up.
+                // The answer is not wanted any more: its requests are given up.
                 error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
             }
         };

@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Drops what was taken of the input.
+    /// Drops the requests that were taken from the input.
     pub(super) fn keep_rest(&mut self, now: Instant) {
         if self.consumed > 0 {
             // A request was taken. The next one waits for memory as those of others do.
@@ -91,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.client.note(phase, self.context.shared.ms_at(now));
     }
 
-    /// Drops what was taken of the input, and makes room for more behind what is left, while requests are under way that
+    /// Drops the requests that were taken from the input, and makes room for more behind what is left, while requests are under way that
     /// are parts of it.
     pub(super) fn make_room(&mut self) {
         self.drop_taken();

@@ -251,7 +251,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Reply::new(&mut self.output, self.session.protocol)
     }
 
-    /// Counts what was answered since the last read.
+    /// Counts the requests that were answered since the last read.
     fn count(&mut self, took: Duration) {
         if took >= slow::threshold(&self.context.shared) {
             self.keep_slow(took);

@@ -45,7 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         (self.input.capacity() + self.output.capacity() + self.held_bytes + kept_bytes) as u64
     }
 
-    /// So many bytes are held from now on, besides the buffers: requests and answers under way.
+    /// Sets how many bytes are held from now on, besides the buffers: requests and answers under way.
     #[inline]
     pub(super) fn hold(&mut self, bytes: usize) {
         if bytes != self.held_bytes {

@@ -20,7 +20,7 @@ use crate::server::queue::{RequestQueue, Work, begin, begin_reads};
 use crate::server::window::OUTPUT_BYTES_MAX;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Begins what may be begun, writes the replies to what is done, and waits if there is neither. No more requests are let in
+    /// Begins the work that may begin, writes the replies to finished requests, and waits if there is neither. No more requests are let in
     /// for the reason that is given.
     pub(super) async fn run_queue(&mut self, pause: Pause, now: Instant) -> io::Result<()> {
         // Writes that are under way when the client goes are carried out, and not answered; look-ups are aborted.

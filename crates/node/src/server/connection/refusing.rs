@@ -26,7 +26,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let rest = &self.input[self.consumed..];
         let name = self.arguments.get(0, rest).unwrap_or_default();
         if is_http(name) {
-            // A browser that was led here by a web page: what follows is not from a friend.
+            // A browser that was led here by a web page: the rest is not trusted.
             self.context.metrics.add(Counter::ProtocolErrors, 1);
             tracing::warn!(client = self.client.address, "dropped a client that speaks HTTP");
             self.session.closing = true;
@@ -34,7 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let mut refusal = Cow::Borrowed(refusal);
         if name.eq_ignore_ascii_case(b"exec") {
-            // It ends the transaction all the same: a client takes what follows as outside of it.
+            // It ends the transaction all the same: a client takes the following requests as outside of it.
             self.session.transaction = None;
             let reason = refusal.strip_prefix("ERR ").unwrap_or(&refusal);
             refusal = Cow::Owned(format!("EXECABORT Transaction discarded because of: {reason}"));
@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.waited_in_vain = (!was_missing || is_missing()).then(Instant::now);
     }
 
-    /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
+    /// Skips a request with an argument over the limit as far as it has come, and answers it at its end. Returns whether it has ended.
     pub(super) fn skip_request(&mut self, limits: &Limits) -> bool {
         let Some(skip) = &mut self.skip else { return true };
         match skip.take(&self.input[self.consumed..]) {

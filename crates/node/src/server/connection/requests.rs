@@ -252,11 +252,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         source: Source,
         catalog: &Catalog,
     ) -> Result<bool, String> {
-        let admission = Admission {
-            catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
+        let admission = Admission::new(catalog, &self.session, &self.context);
         let rest = &self.input[self.consumed..];
         match source {
             Source::Window(look_ups) => self.window.add(command, look_ups, &self.arguments, rest, &admission),
@@ -326,11 +322,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.reads.are_of_another_store(place) {
             self.answer_reads(taking);
         }
-        let admission = Admission {
-            catalog: taking.catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
+        let admission = Admission::new(taking.catalog, &self.session, &self.context);
         let (queue, rest) = (&mut self.queue, &self.input[self.consumed..]);
         let is_free = |wire_key: &[u8]| queue.as_ref().is_none_or(|queue| queue.is_free(wire_key));
         let (arguments, limits) = (&mut self.arguments, &taking.limits);
@@ -364,11 +356,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn answer_reads_together(&mut self, taking: &Taking<'_>) {
         let store = self.reads.store(taking.catalog).map(|store| store.id);
         if self.queue.is_none() {
-            let admission = Admission {
-                catalog: taking.catalog,
-                session: &self.session,
-                forwarder: &self.context.forwarder,
-            };
+            let admission = Admission::new(taking.catalog, &self.session, &self.context);
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             let answered = self.reads.answer(&admission, &mut reply);
             self.tally.add(answered.tally);
@@ -385,11 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         self.begin_queue(taking);
-        let admission = Admission {
-            catalog: taking.catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
+        let admission = Admission::new(taking.catalog, &self.session, &self.context);
         if let Some(queue) = &mut self.queue {
             let tally = queue.answer_reads(&self.reads, &admission, self.session.protocol);
             self.tally.add(tally);
@@ -417,11 +401,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return false;
         }
         self.answer_reads(taking);
-        let admission = Admission {
-            catalog: taking.catalog,
-            session: &self.session,
-            forwarder: &self.context.forwarder,
-        };
+        let admission = Admission::new(taking.catalog, &self.session, &self.context);
         let (rest, protocol) = (&self.input[self.consumed..], self.session.protocol);
         let arguments = &self.arguments;
         let mget = match &mut self.queue {
@@ -487,11 +467,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             tally,
             ..
         } = self;
-        let admission = Admission {
-            catalog: taking.catalog,
-            session,
-            forwarder: &context.forwarder,
-        };
+        let admission = Admission::new(taking.catalog, session, context);
         let Some(queue) = queue else { return };
         let pushed = match queued {
             Queued::Replica(asked) => admission

@@ -1,4 +1,4 @@
-//! Looking at one request of many: which keys it names, of which partitions, and how long their values are.
+//! Looks at one request of many: the keys that it names, their partitions, and how long their values are.
 
 use bytes::Bytes;
 use fondaco_catalog::{Catalog, NOT_OPEN};

@@ -39,7 +39,7 @@ fn name_of(command: CommandId) -> &'static str {
 }
 
 impl<S> Connection<S> {
-    /// Keeps what was answered since the last read, as one slow request.
+    /// Keeps the requests that were answered since the last read, as one slow request.
     #[cold]
     pub(super) fn keep_slow(&self, took: Duration) {
         let mut answered = self.answered.iter().filter(|(command, _)| SlowLog::keeps(*command));

@@ -18,7 +18,7 @@ use crate::server::commands::{Refusal, ids};
 use crate::server::refusal;
 use crate::server::session::Admission;
 
-/// A key of a versioned store, on the wire, and what is asked of it.
+/// A key of a versioned store, on the wire, and the operation on it.
 type Admitted = (Arc<VersionedStore>, Bytes, Operation);
 
 /// The command for this node's own replica; `None` for commands of clients.
@@ -40,7 +40,7 @@ impl Admission<'_> {
     /// The request that other nodes and routers make of this node's own replica.
     ///
     /// # Errors
-    /// The error to answer with: arguments that are none, no right to read or write the store, a quota that is used up.
+    /// The error to answer with: invalid arguments, no right to read or write the store, a quota that is used up.
     pub(in crate::server) fn replica_request(
         &self,
         command: ReplicaCommand,

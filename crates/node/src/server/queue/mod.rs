@@ -95,7 +95,7 @@ pub(in crate::server) struct RequestQueue {
 /// The work that waits for each key that is worked on.
 type Busy = HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>;
 
-/// The hash of what is a hash already.
+/// The hash of a number that is a hash already.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -113,10 +113,10 @@ impl Hasher for AsItIs {
     }
 }
 
-/// A request, and what is known of its reply.
+/// A request, and the known parts of its reply.
 struct Slot {
     command: CommandId,
-    /// Its store, or that of its first key; none of what was refused, and of what other nodes ask.
+    /// Its store, or that of its first key; `None` if it was refused, and for requests of other nodes.
     store: Option<StoreId>,
     began: Instant,
     bytes: usize,
@@ -294,7 +294,7 @@ impl RequestQueue {
     /// Whether no request on a key is under way.
     #[inline]
     pub(in crate::server) fn is_free(&self, wire_key: &[u8]) -> bool {
-        self.busy.is_empty() || !self.busy.contains_key(&xxh3_64(wire_key))
+        is_free(&self.busy, wire_key)
     }
 
     /// Lets in an `MGET` that `answer` answers from memory, if it does.
@@ -304,12 +304,10 @@ impl RequestQueue {
         answer: impl FnOnce(&dyn Fn(&[u8]) -> bool, &mut Vec<u8>) -> Option<MGet>,
     ) -> Option<MGet> {
         debug_assert!(self.unwritten.is_none());
-        let busy = &self.busy;
-        let is_free = |wire_key: &[u8]| busy.is_empty() || !busy.contains_key(&xxh3_64(wire_key));
+        let is_free = |wire_key: &[u8]| is_free(&self.busy, wire_key);
         let has_room = self.answers_bytes < ANSWERS_BYTES_MAX;
-        let (mget, written_bytes) = self
-            .written
-            .push_by(|written| answer(&is_free, written).filter(|_| has_room))?;
+        let answer = |written: &mut Vec<u8>| answer(&is_free, written).filter(|_| has_room);
+        let (mget, written_bytes) = self.written.push_by(answer)?;
         self.push(Slot {
             store: Some(mget.store),
             answers_bytes: written_bytes,
@@ -465,7 +463,7 @@ impl RequestQueue {
         self.completed.wait().await;
     }
 
-    /// Takes note of what is done by now.
+    /// Takes note of the work that is done by now.
     pub(in crate::server) fn take_done(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
         self.completed.swap(&mut taken);
@@ -517,7 +515,7 @@ impl RequestQueue {
     }
 
     /// Writes the replies to those requests, from the first on, that are done, until there are more bytes than these, with
-    /// what is [due](Self::due) then; and notes what they were. `charges` gets those of long replies, to be kept until they are
+    /// those that are [due](Self::due) then; and notes the requests. `charges` gets those of long replies, to be kept until they are
     /// sent: given back earlier, they would let the next long answer in while this one is still held.
     pub(in crate::server) fn answer_done(
         &mut self,
@@ -562,6 +560,11 @@ impl RequestQueue {
             note(answered);
         }
     }
+}
+
+#[inline]
+fn is_free(busy: &Busy, wire_key: &[u8]) -> bool {
+    busy.is_empty() || !busy.contains_key(&xxh3_64(wire_key))
 }
 
 impl Drop for RequestQueue {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fondaco_catalog::{Setting, VersionedStore};
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
+use fondaco_client::read::HeldBudget;
 use fondaco_client::trace::{Tracing, within};
 use fondaco_metrics::Counter;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
@@ -22,7 +23,7 @@ use tokio::task::AbortHandle;
 
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
 use super::{Part, Work, engine};
-use crate::forward::error_reply;
+use crate::forward::{Forwarder, refusal};
 use crate::server::buffers::Charge;
 use crate::server::commands::expiry::Lifetime;
 use crate::server::commands::operation::{Answer, Change, Circumstances, Operation};
@@ -35,16 +36,20 @@ use crate::single_value::{Current, value_of};
 /// Begins work, whose end is reported to its connection. It is carried out even if the connection ends before.
 pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
     match work {
-        Work::Replica(request, completer) => match &context.replica {
-            Some(replica) => {
-                let budget = context.shared.config.buffers.clone();
-                replica.request(request, Box::new(move |reply| completer.reply(reply, &budget)));
+        Work::Replica(request, completer) => {
+            let budget = context.shared.config.buffers.clone();
+            let answer = move |reply| completer.reply(reply, &budget);
+            match &context.replica {
+                Some(replica) => replica.request(request, Box::new(answer)),
+                None => {
+                    let message = "this process is a router, and holds no data";
+                    answer(ReplicaReply::Error(ReplicaError::new(
+                        ReplicaErrorCode::NotHere,
+                        message,
+                    )));
+                }
             }
-            None => {
-                let error = ReplicaError::new(ReplicaErrorCode::NotHere, "this process is a router, and holds no data");
-                completer.reply(ReplicaReply::Error(error), &context.shared.config.buffers);
-            }
-        },
+        }
         Work::Part(part, completer) => {
             if let Some((part, completer)) = engine::begin(context, part, completer) {
                 begin_part(context, part, completer);
@@ -53,22 +58,15 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
     }
 }
 
-/// Begins what is asked of a key, through the coordinator.
+/// Begins the operation on a key, through the coordinator.
 pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Completer) {
-    let context = Rc::clone(context);
-    let under_way = context.forwarder.under_way(1);
-    let Some(update) = plain_write(&context, &part) else {
-        let work = async move {
-            let _under_way = under_way;
-            let (answer, charge) = carry_out_charged(&context, &part, None).await;
-            completer.answer_charged(answer, charge);
-        };
-        spawn(work);
-        return;
+    let Some(update) = plain_write(context, &part) else {
+        return begin_charged(context, part, completer, None);
     };
+    let (context, under_way) = (Rc::clone(context), context.forwarder.under_way(1));
     let key = match WireKey::parse(part.wire_key) {
         Ok(key) => key,
-        Err(error) => return completer.answer(Answer::Error(error_reply(&error.into()).to_string())),
+        Err(error) => return completer.answer(Answer::Error(refusal(error.into()))),
     };
     // One small task for a frequent request: it continues for replicas that are slow.
     let work = async move {
@@ -76,13 +74,16 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Compl
             drop(under_way);
             completer.answer(match written {
                 Ok(_) => Answer::Ok,
-                Err(error) => Answer::Error(error_reply(&error).to_string()),
+                Err(error) => Answer::Error(refusal(error)),
             });
         };
-        let forwarder = &context.forwarder;
-        forwarder
-            .write_record_to_the_end(key, Intent::All, update, answer)
-            .await;
+        match context.forwarder.client() {
+            Ok(client) => {
+                let times = context.forwarder.write_times();
+                client.write_to_the_end(key, Intent::All, update, times, answer).await;
+            }
+            Err(error) => answer(Err(error)),
+        }
     };
     spawn(work);
 }
@@ -95,19 +96,20 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
         Ok(keys) => keys,
         // The error of the key that is invalid.
         Err(_) => {
-            each_alone(context, reads);
+            let each = reads.into_iter();
+            each.for_each(|(part, completer)| begin_part(context, part, completer));
             return None;
         }
     };
     let (context, under_way) = (Rc::clone(context), context.forwarder.under_way(reads.len()));
     let task = tokio::task::spawn_local(async move {
-        let records = context.forwarder.read_records(keys).await;
+        let records = read(&context.forwarder, keys).await;
         drop(under_way);
         // The room is held until long values are charged, or let go.
         let (mut records, _room) = match records {
             Ok((records, room)) => (records.into_iter(), room),
             Err(error) => {
-                let error = error_reply(&error).to_string();
+                let error = refusal(error);
                 context.metrics.add(Counter::FailedLookups, reads.len() as u64);
                 reads
                     .into_iter()
@@ -124,14 +126,12 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
         let (mut tally, mut long) = (Tally::default(), Vec::new());
         for (part, completer) in reads {
             let record = records.next().unwrap_or(Ok(Record::default()));
-            let answer = record
-                .map_err(|error| error_reply(&error).to_string())
-                .and_then(|record| {
-                    let current = value_of(&record, part.store.settings.resolution, here.now_unix_ms)?;
-                    tally.hot += 1;
-                    tally.absent += u64::from(current.is_none());
-                    Ok(part.operation.apply(current.as_ref(), &here).1)
-                });
+            let answer = record.map_err(refusal).and_then(|record| {
+                let current = value_of(&record, part.store.settings.resolution, here.now_unix_ms)?;
+                tally.hot += 1;
+                tally.absent += u64::from(current.is_none());
+                Ok(part.operation.apply(current.as_ref(), &here).1)
+            });
             tally.failed += u64::from(answer.is_err());
             let answer = answer.unwrap_or_else(Answer::Error);
             if answer.bytes() <= LONG_BYTES {
@@ -149,21 +149,19 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
         tally.count_in(&context.metrics);
         // They are read again, each when there is memory for its value.
         for (part, completer, bytes) in long {
-            let (context, under_way) = (Rc::clone(&context), context.forwarder.under_way(1));
-            spawn(async move {
-                let _under_way = under_way;
-                let (answer, charge) = carry_out_charged(&context, &part, Some(bytes)).await;
-                completer.answer_charged(answer, charge);
-            });
+            begin_charged(&context, part, completer, Some(bytes));
         }
     });
     Some(task.abort_handle())
 }
 
-fn each_alone(context: &Rc<LoopContext>, reads: Vec<(Part, Completer)>) {
-    for (part, completer) in reads {
-        begin_part(context, part, completer);
-    }
+/// The records of keys: the data that the replicas that were asked hold together. One for each key, in order; with the
+/// room for them in the budget of values on their way to clients, to be held as long as they are.
+async fn read(
+    forwarder: &Forwarder,
+    keys: Vec<WireKey>,
+) -> Result<(Vec<Result<Record, ClientError>>, HeldBudget), ClientError> {
+    forwarder.client()?.get_records(keys, &forwarder.read_options()).await
 }
 
 /// Begins a task, with the current tracing. Untraced work is not wrapped: it would take twice the room.
@@ -197,7 +195,17 @@ struct Carrying<'a> {
     key: WireKey,
 }
 
-/// The answer, and what it is charged with if it is long. A long value for which there is no room is let go, and read again
+/// Begins an operation that is no plain write, as a task. See [`carry_out_charged`].
+fn begin_charged(context: &Rc<LoopContext>, part: Part, completer: Completer, known_bytes: Option<u64>) {
+    let (context, under_way) = (Rc::clone(context), context.forwarder.under_way(1));
+    spawn(async move {
+        let _under_way = under_way;
+        let (answer, charge) = carry_out_charged(&context, &part, known_bytes).await;
+        completer.answer_charged(answer, charge);
+    });
+}
+
+/// The answer, and its charge if it is long. A long value for which there is no room is let go, and read again
 /// when there is; one whose charge is known waits for room before it is read.
 async fn carry_out_charged(
     context: &LoopContext,
@@ -234,7 +242,7 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
     let carrying = Carrying {
         context,
         store: &part.store,
-        key: WireKey::parse(part.wire_key.clone()).map_err(|error| error_reply(&error.into()).to_string())?,
+        key: WireKey::parse(part.wire_key.clone()).map_err(|error| refusal(error.into()))?,
     };
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {
@@ -251,14 +259,17 @@ impl Carrying<'_> {
     }
 
     async fn read(&self) -> Result<Record, String> {
-        self.context.forwarder.read_record(self.key.clone()).await
+        let read = read(&self.context.forwarder, vec![self.key.clone()]).await;
+        // One key has one record.
+        let record = read.and_then(|(mut records, _room)| records.pop().unwrap_or(Ok(Record::default())));
+        record.map_err(refusal)
     }
 
-    async fn write(&self, intent: Intent, update: Update) -> Result<Written, ClientError> {
-        self.context
-            .forwarder
-            .write_record(self.key.clone(), intent, update)
-            .await
+    async fn write(&self, intent: Intent, update: Update) -> Result<Written, String> {
+        let forwarder = &self.context.forwarder;
+        let client = forwarder.client().map_err(refusal)?;
+        let written = client.write(self.key.clone(), intent, update, forwarder.write_times());
+        written.await.map_err(refusal)
     }
 
     fn value_of(&self, record: &Record, here: &Circumstances) -> Result<Option<Current>, String> {
@@ -273,7 +284,7 @@ impl Carrying<'_> {
             // The client would have to know how far each sum had come.
             _ if resolution == Resolution::Counter => {
                 let store = self.store.name.as_str().into();
-                return Err(error_reply(&ClientError::ContextOfCounter { store }).to_string());
+                return Err(refusal(ClientError::ContextOfCounter { store }));
             }
             Siblings::Put {
                 context,
@@ -286,8 +297,7 @@ impl Carrying<'_> {
             }
             Siblings::Delete { context } => (context, Update::delete(now_unix_ms())),
         };
-        let written = self.write(Intent::Context(parse_context(context)?), update).await;
-        let written = written.map_err(|error| error_reply(&error).to_string())?;
+        let written = self.write(Intent::Context(parse_context(context)?), update).await?;
         Ok(Answer::Bulk(write_context(&written.context)))
     }
 
@@ -308,8 +318,7 @@ impl Carrying<'_> {
         if matches!(change, Change::Write(_)) {
             let expires_unix_ms = here.expiry_of(Lifetime::Kept, current.as_ref());
             let update = Update::add(by, here.now_unix_ms, expires_unix_ms);
-            let written = self.write(Intent::Context(VectorClock::default()), update).await;
-            written.map_err(|error| error_reply(&error).to_string())?;
+            self.write(Intent::Context(VectorClock::default()), update).await?;
         }
         Ok(answer)
     }
@@ -330,16 +339,14 @@ impl Carrying<'_> {
                 edit(change)
             }
         };
-        let edited = self
-            .context
-            .forwarder
-            .edit_record(self.key.clone(), Box::new(decide), operation.added_meanwhile())
-            .await;
-        let updated = edited.map_err(|error| error_reply(&error).to_string())?;
+        let forwarder = &self.context.forwarder;
+        let options = forwarder.edit_options(operation.added_meanwhile());
+        let client = forwarder.client().map_err(refusal)?;
+        let edited = client.edit(self.key.clone(), Box::new(decide), options).await;
+        let updated = edited.map_err(refusal)?;
         if *operation == Operation::Strings(Strings::Delete) && updated.context.is_none() && !self.sees_all() {
-            // Replicas may have what was not seen: it is deleted unseen.
-            let written = self.write(Intent::All, Update::delete(now_unix_ms())).await;
-            written.map_err(|error| error_reply(&error).to_string())?;
+            // Replicas may have values that were not seen: they are deleted unseen.
+            self.write(Intent::All, Update::delete(now_unix_ms())).await?;
         }
         let answer = answered.lock().take();
         // The decision has set the answer.

@@ -5,7 +5,7 @@
 
 /// How much memory is kept when nothing waits.
 const BYTES_KEPT: usize = 256 * 1024;
-/// How much must be gone before what waits is moved.
+/// How much must be gone before the waiting replies are moved.
 const BYTES_GONE_MIN: usize = 64 * 1024;
 
 /// Such replies.
@@ -68,7 +68,7 @@ impl WaitingReplies {
         self.taken - self.gone
     }
 
-    /// Puts what was taken behind other bytes.
+    /// Puts the taken replies behind other bytes.
     pub(super) fn give(&mut self, to: &mut Vec<u8>) {
         if to.is_empty() && self.gone == 0 && self.taken >= self.buffer.len() / 2 {
             // Fewer bytes stay than go, or none.

@@ -1,4 +1,4 @@
-//! Putting requests into a window: what they ask for is found, checked, and begun to be loaded.
+//! Puts requests into a window: their keys are found and checked, and begin to be loaded.
 //!
 //! A request is added whole or not at all. Its keys are probed in the catalog of the turn, those that are
 //! not held here are counted as remote, and a request that this process may not pass on is refused

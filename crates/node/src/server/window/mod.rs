@@ -41,7 +41,7 @@ pub(in crate::server) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 pub(in crate::server) struct Window {
     requests: Vec<Request>,
     keys: Vec<Key>,
-    /// The bytes of all keys: what they were parsed from may be gone before they are answered.
+    /// The bytes of all keys: the input that they were parsed from may be gone before they are answered.
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
     remote: usize,
@@ -107,7 +107,7 @@ pub(in crate::server) enum Run {
     Done,
     /// The key at this place needs the disk, and this read of it.
     Cold(WindowCursor, ColdRead),
-    /// So many replies are ready that they should be sent before those from this place on.
+    /// The replies that are ready should be sent before those from this place on: they are long enough.
     Full(WindowCursor),
     /// The value of the key at this place is so long that its reply may have to wait for memory.
     Long(WindowCursor),
