@@ -1,8 +1,8 @@
 //! The load of partitions and keys, from a sample of the requests.
 //!
-//! Every request would cost too much to look at. Each event loop looks at one of so many that it looks at some two thousand
-//! a second, and counts that one for all; a loop that gets fewer looks at each. How many that are is chosen anew at each
-//! report, so that the cost does not grow with the rate.
+//! Looking at every request would cost too much. Each event loop looks at some two thousand requests a second, and counts each of
+//! them for all; a loop that gets fewer looks at each. The part that it looks at is chosen anew at each report, so that
+//! the cost does not grow with the rate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -138,7 +138,7 @@ impl Loads {
         }
     }
 
-    /// Adds what other loops counted.
+    /// Adds the counts of other loops.
     fn merge(&mut self, other: Self) {
         for (place, load) in other.places {
             let sum = self.places.entry(place).or_default();

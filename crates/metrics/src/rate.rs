@@ -55,7 +55,7 @@ impl NodeMetrics {
     /// The requests a second that other processes make of this node, as a mean over about a second.
     pub fn request_rate(&self) -> u32 {
         let rate = &self.request_rate;
-        // One thread measures; the others tell what it measured.
+        // One thread measures; the others return its measurement.
         if let Some(mut measured) = rate.measured.try_lock() {
             let now = Instant::now();
             if now - measured.at >= PERIOD {
