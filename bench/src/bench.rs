@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fondaco_builder::{Progress, build};
 use parking_lot::Mutex;
 
-use crate::children::Child;
+use crate::child::Child;
 use crate::dataset::elsewhere::Elsewhere;
 use crate::dataset::{Dataset, file};
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::build_options;
-use crate::report::markdown::number;
+use crate::servers::fondaco::STORE;
 
 /// The time limit for preparing one engine.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
@@ -73,51 +73,30 @@ impl Bench {
         Duration::from_millis(if self.quick { 300 } else { 3000 })
     }
 
-    /// The dataset that a cluster serves from memory: a million records of 100 bytes.
-    pub fn served_values(&self) -> Dataset {
-        self.dataset([50_000, 1_000_000], 100)
-    }
-
-    /// Many records of 100 bytes: 10 million.
-    pub fn small_values(&self) -> Dataset {
-        self.dataset([50_000, 10_000_000], 100)
-    }
-
-    /// Fewer records of 1 KiB: 2 million.
-    pub fn large_values(&self) -> Dataset {
-        self.dataset([40_000, 2_000_000], 1024)
-    }
-
-    /// Records of 1 KiB that are copied between nodes: a million.
-    pub fn moved_values(&self) -> Dataset {
-        self.dataset([40_000, 1_000_000], 1024)
-    }
-
-    /// Records of 1 KiB that change: a million.
-    pub fn mutable_values(&self) -> Dataset {
-        self.dataset([20_000, 1_000_000], 1024)
-    }
-
-    /// As many records in a quick run, and in a whole one.
-    pub fn dataset(&self, [quick, whole]: [u64; 2], value_bytes: usize) -> Dataset {
+    /// The records of this name. Fewer in a quick run.
+    pub fn dataset(&self, name: &str) -> Result<Dataset> {
+        let (quick, whole, value_bytes) = match name {
+            // Served from memory.
+            "served" => (50_000, 1_000_000, 100),
+            "served-1024" => (50_000, 1_000_000, 1024),
+            // Loaded and looked up in process.
+            "small" => (50_000, 10_000_000, 100),
+            "large" => (40_000, 2_000_000, 1024),
+            "swapped" if self.full => (40_000, 10_000_000, 1024),
+            "swapped" => return self.dataset("large"),
+            // Copied between nodes.
+            "moved" => (40_000, 1_000_000, 1024),
+            // Changed.
+            "mutable" => (20_000, 1_000_000, 1024),
+            "overlay" => (200_000, 10_000_000, 200),
+            "confined" => (20_000, 300_000, 1024),
+            "converging" => (100_000, 10_000_000, 1024),
+            "tiny" => (1000, 1000, 100),
+            "megabyte" => (9_000, 9_000, 100),
+            _ => bail!("no records are called {name:?}"),
+        };
         let records = if self.quick { quick } else { whole };
-        Dataset { records, value_bytes }
-    }
-
-    /// The memory limit under which the large values are ten times as large as memory. In a quick run, the processes
-    /// themselves would not fit into a tenth.
-    pub fn memory_limit_bytes(&self) -> u64 {
-        if self.quick {
-            192 << 20
-        } else {
-            self.large_values().bytes() / 10
-        }
-    }
-
-    /// The memory limit, for the table.
-    pub fn memory_limit_text(&self) -> String {
-        let mebibytes = self.memory_limit_bytes() as f64 / f64::from(1 << 20);
-        format!("limit {} MiB", number(mebibytes))
+        Ok(Dataset { records, value_bytes })
     }
 
     /// The core of a server, or of a process that runs alone.
@@ -148,6 +127,9 @@ impl Bench {
 
     /// The dataset as a version for a store of this name.
     pub fn version_for(&self, store: &str, dataset: Dataset) -> Result<PathBuf> {
+        if store == STORE {
+            return self.engine_dir(EngineKind::Fondaco, dataset);
+        }
         let parquet = self.parquet(dataset)?;
         self.prepare(&format!("{dataset}-{store}"), |dir| {
             build(&build_options(store, &parquet, dir, &self.work)?, &Progress::new())?;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::bench::Bench;
@@ -14,12 +14,10 @@ use crate::dataset::Dataset;
 use crate::load::{self, Costed, Group, GroupReport, Span, Writes};
 use crate::machine::process::cpu_time_of_ended_children;
 use crate::machine::settled;
-use crate::peers::fondaco::STORE;
 use crate::report::Figure;
 use crate::report::markdown::number;
-use crate::rows::push_to_fresh_node;
-use crate::servers::cluster::Cluster;
-use crate::servers::fondaco::{Fondaco, Settings};
+use crate::rows::procedures::loading::push_to_fresh_node;
+use crate::servers::fondaco::{Fondaco, Limits, STORE, Shape};
 
 /// The versioned store, beside the batch store [`STORE`].
 const VERSIONED: &str = "records";
@@ -115,12 +113,8 @@ const GUARDS: [Guard; 13] = [
     guard("push", Place::Fresh, STORE, [1, 1], 0.0),
 ];
 
-/// The servers of one build.
-enum Running {
-    Node(Box<Fondaco>),
-    Cluster(Box<Cluster>),
-    Nothing,
-}
+/// The servers of one build, while some run.
+type Running = Option<Fondaco>;
 
 /// The rate that a build reached in a round: requests or records per second, and per second of CPU time of its processes.
 struct Reached {
@@ -153,11 +147,11 @@ pub fn run(arguments: &GuardArguments) -> Result<bool> {
     );
     let mut all_kept = true;
     let mut place = None;
-    let mut running = [Running::Nothing, Running::Nothing];
+    let mut running = [None, None];
     for guard in guards {
         if place != Some(guard.place) {
             // The former servers must not take part of the machine any more.
-            drop(std::mem::replace(&mut running, [Running::Nothing, Running::Nothing]));
+            drop(std::mem::take(&mut running));
             let [before, after] = [&builds[0], &builds[1]].map(|build| start(build, guard.place, arguments.records));
             running = [before?, after?];
             place = Some(guard.place);
@@ -206,6 +200,7 @@ impl Guard {
         if self.place == Place::Fresh {
             return push(build, arguments.records * PUSHED_TIMES);
         }
+        let servers = running.as_ref().context("no server runs")?;
         let group = Group {
             connections: CONNECTIONS,
             pipeline: self.pipeline,
@@ -214,16 +209,17 @@ impl Guard {
                 share: self.writes,
                 value_bytes: VALUE_BYTES,
             },
-            ..Group::uniform(running.address()?, self.store, arguments.records)
+            ..Group::uniform(servers.front().resp(), self.store, arguments.records)
         };
         let span = Span::whole(Duration::from_secs_f64(arguments.seconds));
-        let client_cpu = matches!(running, Running::Node(_)).then(|| build.client_cpu());
-        let before = running.cpu_time()?;
+        let client_cpu = (self.place == Place::Node).then(|| build.client_cpu());
+        let cpu_time = || Ok(servers.cpu_time_of_nodes()? + servers.cpu_time_of_router()?);
+        let before = cpu_time()?;
         let report = GroupReport::of_all(load::run_on(client_cpu, &[group], span, round)?)?;
         let after = match self.writes > 0.0 {
             // What a write leaves to do in the background is part of its cost.
-            true => settled(|| running.cpu_time())?,
-            false => running.cpu_time()?,
+            true => settled(cpu_time)?,
+            false => cpu_time()?,
         };
         let costed = Costed::of(report, after - before);
         Ok(Reached {
@@ -241,42 +237,32 @@ fn start(build: &Bench, place: Place, records: u64) -> Result<Running> {
     };
     Ok(match place {
         Place::Node => {
-            let cpu = build.server_cpu().to_string();
-            let settings = Settings {
-                cpus: Some(&cpu),
-                ..Settings::one_loop()
+            let shape = Shape {
+                loops: 1,
+                ..Shape::default()
             };
-            let node = Fondaco::serving(build, "guards", settings, dataset)?;
-            node.control()
-                .create_versioned(VERSIONED, &["--engine", "log", "--durability", "log"])?;
-            load::fill(node.resp(), &format!("{VERSIONED}:"), dataset)?;
-            Running::Node(Box::new(node))
+            let limits = Limits {
+                cpu: Some(build.server_cpu()),
+                ..Limits::default()
+            };
+            let node = Fondaco::serving(build, "guards", shape, limits, dataset)?;
+            let options = ["--engine", "log", "--durability", "log"];
+            node.control().create("versioned", VERSIONED, &options)?;
+            load::fill(node.front().resp(), &format!("{VERSIONED}:"), dataset)?;
+            Some(node)
         }
         Place::Router => {
-            let cluster = Cluster::serving(build, "guards-cluster", REPLICAS, dataset)?;
-            Running::Cluster(Box::new(cluster))
+            let shape = Shape::of_three(REPLICAS);
+            Some(Fondaco::serving(
+                build,
+                "guards-cluster",
+                shape,
+                Limits::default(),
+                dataset,
+            )?)
         }
-        Place::Fresh => Running::Nothing,
+        Place::Fresh => None,
     })
-}
-
-impl Running {
-    fn address(&self) -> Result<std::net::SocketAddr> {
-        match self {
-            Self::Node(node) => Ok(node.resp()),
-            Self::Cluster(cluster) => Ok(cluster.router().resp()),
-            Self::Nothing => Err(anyhow!("no server runs")),
-        }
-    }
-
-    /// The CPU time of its processes that take part in requests.
-    fn cpu_time(&self) -> Result<Duration> {
-        match self {
-            Self::Node(node) => node.process().cpu_time(),
-            Self::Cluster(cluster) => Ok(cluster.cpu_time_of_nodes()? + cluster.router().process().cpu_time()?),
-            Self::Nothing => Ok(Duration::ZERO),
-        }
-    }
 }
 
 /// Pushes records to a fresh node, until the last one is answered.

@@ -7,7 +7,7 @@
 //! It is not a test: it fails only if a row could not be measured, never because a target was missed.
 
 mod bench;
-mod children;
+mod child;
 mod dataset;
 mod engines;
 mod guards;
@@ -17,7 +17,6 @@ mod peers;
 mod report;
 mod rows;
 mod servers;
-mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,11 +26,10 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use bench::Bench;
-use children::Child;
+use child::Child;
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
 use report::Report;
-use rows::ROWS;
 
 /// The allocator of the server program, since engines that are called directly must use the same one.
 #[global_allocator]
@@ -77,6 +75,9 @@ struct RunArguments {
     /// The directory of the results: bench/results by default, target/bench-quick for a smoke run.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// The directory of the rows.
+    #[arg(long, value_name = "DIR", default_value = "bench/rows")]
+    rows: PathBuf,
     /// Print the names of the rows, and measure nothing.
     #[arg(long)]
     list: bool,
@@ -110,12 +111,13 @@ fn main() -> ExitCode {
 
 /// Returns whether all rows could be measured.
 fn run(arguments: &RunArguments) -> Result<bool> {
-    let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+    let rows = rows::all(&arguments.rows)?;
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
         anyhow::bail!("unknown row {unknown:?}: use one of {}", names.join(", "));
     }
     if arguments.list {
-        ROWS.iter().for_each(|row| println!("{:12} {}", row.name, row.work));
+        rows.iter().for_each(|row| println!("{:12} {}", row.name, row.work));
         return Ok(true);
     }
     let default_output = if arguments.quick {
@@ -136,8 +138,8 @@ fn run(arguments: &RunArguments) -> Result<bool> {
         rows: Report::read(&output).map_or_else(Vec::new, |old| old.rows),
     };
     let mut all_measured = true;
-    for spec in &ROWS {
-        if !arguments.only.is_empty() && !arguments.only.iter().any(|only| only == spec.name) {
+    for spec in &rows {
+        if !arguments.only.is_empty() && !arguments.only.contains(&spec.name) {
             continue;
         }
         if started.elapsed() > Duration::from_secs(60 * arguments.minutes_max) {

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{KEY_BYTES, file, sorted::SortedRecords};
-use crate::children::Child;
+use crate::child::Child;
 use crate::machine::process::Launch;
-use crate::peers::fondaco::STORE;
+use crate::servers::fondaco::STORE;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -36,7 +36,7 @@ pub fn pipe_into(loader: Launch, parquet: &Path, to: Form, log: &Path, limit: Du
         .log_to(log)
         .spawn(rows.into(), Stdio::null())?
         .finish(started, limit)?;
-    converter.wait_for_success(limit)
+    converter.finish(started, limit).map(drop)
 }
 
 /// Writes all records in a format to standard output.

@@ -11,6 +11,7 @@ mod ours;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 pub mod trial;
+pub mod worker;
 
 use std::path::Path;
 
@@ -64,17 +65,6 @@ impl Candidate {
         .collect()
     }
 
-    /// The name for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Disk => "fondaco's trees (fjall)",
-            Self::Log => "fondaco's log",
-            Self::Fjall => "fjall alone",
-            Self::Rocksdb => "RocksDB",
-            Self::Lmdb => "LMDB",
-        }
-    }
-
     /// The name in settings of stores, and in names of files.
     pub fn argument(self) -> &'static str {
         match self {
@@ -84,6 +74,13 @@ impl Candidate {
             Self::Rocksdb => "rocksdb",
             Self::Lmdb => "lmdb",
         }
+    }
+
+    /// The one with this name in settings.
+    pub fn named(argument: &str) -> Option<Self> {
+        Self::all()
+            .into_iter()
+            .find(|candidate| candidate.argument() == argument)
     }
 
     /// Opens one in a directory, with so much memory for what was read.

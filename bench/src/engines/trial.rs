@@ -9,47 +9,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Candidate, WritableEngine};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
+use crate::load::new_histogram;
 use crate::machine::disk;
 use crate::machine::process::status_bytes_of;
 
 /// The size of a group commit on a busy node.
 const BATCH_RECORDS: u64 = 64;
-/// In nanoseconds; a minute is longer than any wait.
-const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// The results of a trial.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Findings {
-    /// Records written per second, in random order, in batches, each in the operating system's page cache.
-    pub written_per_s: f64,
-    /// The 99th and 99.9th percentile of the latency of a batch, in microseconds.
-    pub batch_us: [f64; 2],
-    /// Records written per second if each batch is synced.
-    pub synced_per_s: f64,
-    /// Random reads per second by one thread.
-    pub reads_per_s: f64,
-    /// The 99th and 99.9th percentile of their latency, in microseconds.
-    pub read_us: [f64; 2],
-    /// The same while another thread writes as fast as it can.
-    pub busy_reads_per_s: f64,
-    /// Percentiles of their latency.
-    pub busy_read_us: [f64; 2],
-    /// Records overwritten per second by that thread.
-    pub overwritten_per_s: f64,
-    /// Records scanned per second, in order.
-    pub scanned_per_s: f64,
-    /// Bytes on disk per byte of keys and values, at the end.
-    pub space: f64,
-    /// The anonymous memory of the process at the end, in MiB.
-    pub resident_mib: f64,
-    /// How long it takes to open it again, in milliseconds.
-    pub open_ms: f64,
-}
+/// A result of a trial: its name, its unit, and its value. All are printed as JSON.
+pub type Finding = (String, String, f64);
 
 /// Keys are in the order of their hashes, like those of stores.
 pub(super) fn scattered_key(id: u64) -> Vec<u8> {
@@ -61,10 +33,6 @@ fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     let mut value = Vec::new();
     append_value(id, dataset.value_bytes, &mut value);
     (scattered_key(id), value)
-}
-
-fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_max(LATENCY_MAX_NS, 3)?)
 }
 
 fn tails(latencies: &Histogram<u64>) -> [f64; 2] {
@@ -93,27 +61,33 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64,
     let open_ms = started.elapsed().as_secs_f64() * 1000.0;
     ensure!(engine.get(&scattered_key(0))?.is_some(), "the first key is gone");
     drop(engine);
-    let findings = Findings {
-        written_per_s,
-        batch_us,
-        synced_per_s,
-        reads_per_s: alone.0,
-        read_us: alone.1,
-        busy_reads_per_s: busy.0,
-        busy_read_us: busy.1,
-        overwritten_per_s,
-        scanned_per_s,
-        space: used_bytes(dir)? as f64 / bytes as f64,
-        resident_mib,
-        open_ms,
-    };
+    let space = used_bytes(dir)? as f64 / bytes as f64;
+    let findings = [
+        // In random order, in batches, each in the operating system's page cache.
+        ("written", "records/s", written_per_s),
+        ("batch p99", "µs", batch_us[0]),
+        ("batch p99.9", "µs", batch_us[1]),
+        ("synced", "records/s", synced_per_s),
+        ("reads", "reads/s", alone.0),
+        ("read p99", "µs", alone.1[0]),
+        ("read p99.9", "µs", alone.1[1]),
+        // While another thread writes as fast as it can.
+        ("busy read p99", "µs", busy.1[0]),
+        ("busy read p99.9", "µs", busy.1[1]),
+        ("overwritten", "records/s", overwritten_per_s),
+        ("scanned", "records/s", scanned_per_s),
+        // Bytes on disk per byte of keys and values, at the end.
+        ("space", "bytes", space),
+        ("resident", "MiB", resident_mib),
+        ("open", "ms", open_ms),
+    ];
     println!("{}", serde_json::to_string(&findings)?);
     Ok(())
 }
 
 pub(super) fn fill(engine: &dyn WritableEngine, dataset: Dataset) -> Result<(f64, [f64; 2])> {
     let order = Scattered::new(dataset.records);
-    let mut latencies = histogram()?;
+    let mut latencies = new_histogram()?;
     let mut took = Duration::ZERO;
     for first in (0..dataset.records).step_by(BATCH_RECORDS as usize) {
         let numbers = first..dataset.records.min(first + BATCH_RECORDS);
@@ -160,7 +134,7 @@ fn write_synced(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration) 
 
 fn read(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration, done: &AtomicBool) -> Result<(f64, [f64; 2])> {
     let mut random = Random::new(2);
-    let mut latencies = histogram()?;
+    let mut latencies = new_histogram()?;
     let started = Instant::now();
     while started.elapsed() < phase {
         let id = random.below(dataset.records);

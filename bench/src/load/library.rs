@@ -3,6 +3,7 @@
 //! Requests are sent at their due times at a fixed rate, whether or not others were answered, or with a fixed number in
 //! flight. Latency counts from the due time. Every value is checked.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use fondaco_client::{Client, ClientStats, ReadOptions};
-use fondaco_model::StoreName;
 use fondaco_model::cluster::Topology;
+use fondaco_model::{NodeId, StoreName, slot_of_key};
 use fondaco_protocol::WireKey;
 use hdrhistogram::Histogram;
 use rustix::time::{
@@ -22,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::{GroupReport, KeyChoice, Keys, Span, new_histogram, record};
+use super::{GroupReport, KeyChoice, Keys, Records, Span, new_histogram, record};
 use crate::dataset::{is_value_of, key};
 
 /// The limit of requests in flight at a fixed rate; further due requests wait.
@@ -168,6 +169,28 @@ impl Library {
             Ok(Done { due, answered })
         })
     }
+}
+
+/// The first node that owns each record of a store, given one process of the cluster: its address, with its records.
+pub fn owners(seed: SocketAddr, store: &str, records: u64) -> Result<Vec<(SocketAddr, Records)>> {
+    let topology = Library::connect(seed, ReadOptions::default())?.topology()?;
+    let store: StoreName = store.parse()?;
+    let of_store = topology.stores.get(&store).context("no store in the topology")?;
+    let mut numbers = BTreeMap::<NodeId, Vec<u32>>::new();
+    for record in 0..records {
+        let slot = slot_of_key(&store, &key(record));
+        let mut owners = topology.replicas(of_store, topology.partitions.partition_of(slot));
+        let owner = owners.next().context("a partition without an owner")?;
+        numbers.entry(owner).or_default().push(u32::try_from(record)?);
+    }
+    let with_address = |(owner, numbers)| {
+        let node = topology.nodes.get(&owner).context("an owner that is not a node")?;
+        Ok((
+            node.resp.parse()?,
+            Records::new(numbers).context("an owner of nothing")?,
+        ))
+    };
+    numbers.into_iter().map(with_address).collect()
 }
 
 fn count(done: Done, counted_from: Instant, latencies: &mut Histogram<u64>) -> u64 {

@@ -16,12 +16,13 @@ pub mod sql;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
 
-use crate::machine::pin_thread;
+use crate::machine::{pin_thread, prefer_thread};
 pub use beside::{beside, beside_clients};
 pub use connection::key_head;
 pub use fill::{fill, write_records};
@@ -109,14 +110,6 @@ impl Group {
     /// The same for all records of a store, equally often.
     pub fn uniform(address: SocketAddr, store: &str, records: u64) -> Self {
         Self::gets(address, store, KeyChoice::Uniform { records })
-    }
-
-    /// Generates this load alone, from a thread with higher priority.
-    ///
-    /// # Errors
-    /// Those of [`run`].
-    pub fn run(&self, span: Span<'_>, seed: u64) -> Result<GroupReport> {
-        GroupReport::of_all(run_preferred(std::slice::from_ref(self), span, seed)?)
     }
 
     /// Generates this load until some work is done, for at most this time.
@@ -210,27 +203,40 @@ impl Span<'_> {
     }
 }
 
-/// Generates load from a thread with higher priority, if permitted.
-///
-/// # Errors
-/// Those of [`run`].
-pub fn run_preferred(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
-    run_on(None, groups, span, seed)
-}
-
-/// The same from a thread on this core.
+/// Generates load from a thread with higher priority, if permitted, on this core, or on any.
 ///
 /// # Errors
 /// Those of [`run`].
 pub fn run_on(cpu: Option<usize>, groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
-    beside(
-        || Ok(()),
-        || {
-            cpu.map_or(Ok(()), pin_thread)?;
-            run(groups, span, seed)
-        },
-    )
-    .map(|((), reports)| reports)
+    run_threads(cpu, 1, groups, span, seed)
+}
+
+/// The same load from each of several threads at a time; the first one's reports come first.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_threads(
+    cpu: Option<usize>,
+    threads: u64,
+    groups: &[Group],
+    span: Span<'_>,
+    seed: u64,
+) -> Result<Vec<GroupReport>> {
+    let generate = |number: u64| {
+        prefer_thread();
+        cpu.map_or(Ok(()), pin_thread)?;
+        run(groups, span, seed * threads + number)
+    };
+    thread::scope(|scope| {
+        let generators: Vec<_> = (0..threads)
+            .map(|number| scope.spawn(move || generate(number)))
+            .collect();
+        let reports = generators.into_iter().map(|generator| {
+            let report = generator.join();
+            report.map_err(|_| anyhow!("a load generator panicked"))?
+        });
+        Ok(reports.collect::<Result<Vec<_>>>()?.concat())
+    })
 }
 
 /// A load, and the CPU time that it cost.
@@ -242,19 +248,6 @@ pub struct Costed {
 }
 
 impl Costed {
-    /// Measures the CPU time of servers during a load.
-    ///
-    /// # Errors
-    /// Those of both.
-    pub fn measure(
-        cpu_time: impl Fn() -> Result<Duration>,
-        load: impl FnOnce() -> Result<GroupReport>,
-    ) -> Result<Self> {
-        let before = cpu_time()?;
-        let report = load()?;
-        Ok(Self::of(report, cpu_time()?.saturating_sub(before)))
-    }
-
     /// A load that cost this.
     pub fn of(report: GroupReport, used: Duration) -> Self {
         let cpu_seconds = used.as_secs_f64().max(0.01);
@@ -267,7 +260,7 @@ impl Costed {
     }
 }
 
-fn new_histogram() -> Result<Histogram<u64>> {
+pub fn new_histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?)
 }
 

@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::memory_group::MemoryGroup;
-
 const POLL: Duration = Duration::from_millis(2);
 const TERMINATE_WAIT: Duration = Duration::from_secs(20);
 
@@ -103,19 +101,15 @@ impl Launch {
         self
     }
 
-    /// Pins the process to these cores: `0`, `0,1`.
-    pub fn on_cpus(mut self, cpus: &str) -> Self {
-        self.wrappers.extend(["taskset", "-c", cpus].map(OsString::from));
+    /// Pins the process to a core.
+    pub fn on_cpu(mut self, cpu: usize) -> Self {
+        self.wrappers
+            .extend(["taskset", "-c", &cpu.to_string()].map(OsString::from));
         self
     }
 
-    /// Starts the process within a memory limit.
-    pub fn within(self, group: Option<&MemoryGroup>) -> Self {
-        self.within_group(group.map(MemoryGroup::processes_file))
-    }
-
     /// Starts the process in the control group with this file of processes: a shell joins it, and becomes the next program.
-    pub fn within_group(mut self, processes_file: Option<PathBuf>) -> Self {
+    pub fn within(mut self, processes_file: Option<PathBuf>) -> Self {
         if let Some(file) = processes_file {
             let enter = ["sh", "-c", "echo $$ > \"$0\" && exec \"$@\""].map(OsString::from);
             self.wrappers.extend(enter);
@@ -173,7 +167,7 @@ impl Launch {
         let mut process = self.spawn(Stdio::null(), Stdio::piped())?;
         let mut stdout = process.child.stdout.take().context("no output pipe")?;
         let reader = thread::spawn(move || std::io::read_to_string(&mut stdout));
-        process.wait_for_success(limit)?;
+        process.finish(Instant::now(), limit)?;
         // The process has ended, so its output is complete.
         reader
             .join()
@@ -184,8 +178,7 @@ impl Launch {
     /// Runs it to its end, which must be a success within `limit`.
     pub fn run(&self, limit: Duration) -> Result<Usage> {
         let started = Instant::now();
-        let process = self.start()?;
-        process.finish(started, limit)
+        self.start()?.finish(started, limit)
     }
 }
 
@@ -220,12 +213,7 @@ impl Process {
 
     /// Stops it with SIGSTOP, like a machine that hangs.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::STOP)
-    }
-
-    /// Resumes it after [`Process::pause`].
-    pub fn resume(&self) -> Result<()> {
-        self.signal(Signal::CONT)
+        signal(self.id(), Signal::STOP)
     }
 
     /// Kills it, like a power failure.
@@ -233,11 +221,6 @@ impl Process {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        // The child was not waited for, so its id was not reused.
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// A line of its `/proc/PID/status` that is given in kilobytes, such as `VmRSS`; returned in bytes.
@@ -267,15 +250,13 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits for its end, which must be a success.
-    pub fn wait_for_success(&mut self, limit: Duration) -> Result<()> {
-        self.watch(Instant::now(), limit, |_| ())
-    }
-
-    /// Looks at it now and then until its end, which must be a success within `limit` of `started`.
-    fn watch(&mut self, started: Instant, limit: Duration, mut look: impl FnMut(&Self)) -> Result<()> {
+    /// Waits for its end, which must be a success within `limit` of `started`, and returns its resource usage. Its peak memory is
+    /// polled while it runs, with a last reading up to [`POLL`] before the end.
+    pub fn finish(&mut self, started: Instant, limit: Duration) -> Result<Usage> {
+        let mut resident_bytes_max = 0;
         loop {
-            look(self);
+            // Until exec has replaced the shell, this is the memory of the shell, which is small.
+            resident_bytes_max = self.status_bytes("VmHWM").unwrap_or(0).max(resident_bytes_max);
             if let Some(status) = self.ended()? {
                 ensure!(
                     status.success(),
@@ -283,29 +264,16 @@ impl Process {
                     self.title,
                     self.last_words()
                 );
-                return Ok(());
+                return Ok(Usage {
+                    wall: started.elapsed(),
+                    resident_bytes_max,
+                });
             }
             if started.elapsed() > limit {
                 bail!("{} took more than {limit:?}{}", self.title, self.last_words());
             }
             thread::sleep(POLL);
         }
-    }
-
-    /// Waits for its end, which must be a success, and returns its resource usage. Its peak memory is polled while it
-    /// runs, with a last reading up to [`POLL`] before the end.
-    pub fn finish(mut self, started: Instant, limit: Duration) -> Result<Usage> {
-        let mut resident_bytes_max = 0;
-        self.watch(started, limit, |process| {
-            // Until exec has replaced the shell, this is the memory of the shell, which is small.
-            if let Ok(bytes) = process.status_bytes("VmHWM") {
-                resident_bytes_max = resident_bytes_max.max(bytes);
-            }
-        })?;
-        Ok(Usage {
-            wall: started.elapsed(),
-            resident_bytes_max,
-        })
     }
 
     /// The end of its log, for an error message.
@@ -325,9 +293,7 @@ impl Drop for Process {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        let _ = signal(self.id(), Signal::TERM);
         let deadline = Instant::now() + TERMINATE_WAIT;
         while Instant::now() < deadline {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -340,20 +306,15 @@ impl Drop for Process {
     }
 }
 
-/// Runs `work` while a process is stopped for `pause` once in every `period`. It is always resumed at the end.
-pub fn with_pauses<T>(
-    process: &Process,
-    pause: Duration,
-    period: Duration,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+/// Runs `work` while the process with this id is stopped for `pause` once in every `period`. It is always resumed at the end.
+pub fn with_pauses<T>(id: u32, pause: Duration, period: Duration, work: impl FnOnce() -> Result<T>) -> Result<T> {
     thread::scope(|scope| {
         let (end, ended) = channel::<()>();
         let pauses = scope.spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period - pause) {
-                process.pause()?;
+                signal(id, Signal::STOP)?;
                 thread::sleep(pause);
-                process.resume()?;
+                signal(id, Signal::CONT)?;
             }
             anyhow::Ok(())
         });
@@ -365,4 +326,10 @@ pub fn with_pauses<T>(
             .context("could not stop a process")?;
         done
     })
+}
+
+/// The process must be a child that was not waited for, so that its id was not reused.
+fn signal(id: u32, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(id as i32).context("a process without an id")?;
+    Ok(kill_process(pid, signal)?)
 }

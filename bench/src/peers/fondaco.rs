@@ -12,18 +12,13 @@ use fondaco_storage::Location;
 
 use super::{OpenSettings, ReadOnlyEngine, Reader};
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
-
-/// The store of the versions: with this name, a key on the wire is one that `redis-benchmark` requests.
-pub const STORE: &str = "key";
+use crate::servers::fondaco::{PARTITIONS, STORE};
 
 /// An open version.
 pub struct Fondaco(Version);
 
 /// A stateless reader.
 pub struct FondacoReader<'a>(&'a Version);
-
-/// The default number of partitions of `fondaco dev`.
-pub const PARTITIONS: u32 = 16;
 
 /// The default options to build one of the benchmark's files for a store.
 pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) -> Result<BuildOptions> {

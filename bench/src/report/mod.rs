@@ -2,9 +2,10 @@
 //!
 //! It is plain data, stored as JSON; the Markdown table and the plots are generated from it alone.
 
+mod figures;
 pub mod markdown;
-pub mod plots;
-mod rounds;
+mod plots;
+pub mod spec;
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::description::Description;
-pub use rounds::Rounds;
+pub use figures::Figures;
 
 /// The file of a [`Report`].
 pub const JSON_FILE: &str = "results.json";
@@ -130,16 +131,6 @@ pub enum Chart {
 }
 
 impl Chart {
-    /// Bars; those whose labels begin with fondaco are ours.
-    pub fn bars(file: impl Into<String>, title: impl Into<String>, unit: &str, bars: Vec<(String, f64)>) -> Self {
-        Self::Bars {
-            file: file.into(),
-            title: title.into(),
-            unit: unit.into(),
-            bars,
-        }
-    }
-
     /// Lines from point to point.
     pub fn lines(file: impl Into<String>, title: impl Into<String>, axes: [&str; 2], series: Vec<Series>) -> Self {
         Self::Lines {
@@ -174,85 +165,6 @@ impl Figure {
 }
 
 impl Line {
-    /// A figure without peers, a ratio or targets.
-    pub fn new(work: impl Into<String>, ours: Figure) -> Self {
-        Self {
-            work: work.into(),
-            ours,
-            peers: Vec::new(),
-            ratio: None,
-            targets: Vec::new(),
-            memory: String::new(),
-        }
-    }
-
-    /// Adds a peer.
-    pub fn peer(mut self, name: impl Into<String>, figure: Figure) -> Self {
-        self.peers.push((name.into(), figure));
-        self
-    }
-
-    /// Adds peers.
-    pub fn peers(mut self, peers: impl IntoIterator<Item = (String, Figure)>) -> Self {
-        self.peers.extend(peers);
-        self
-    }
-
-    /// Adds a ratio, with the description of what it refers to.
-    pub fn ratio(mut self, ratio: f64, of: impl Into<String>) -> Self {
-        self.ratio = Some((ratio, of.into()));
-        self
-    }
-
-    /// Adds the ratio of our figure to that of the first peer.
-    pub fn over_peer(self, of: impl Into<String>) -> Self {
-        let ratio = self.peers.first().map_or(f64::NAN, |(_, peer)| self.ours.over(peer));
-        self.ratio(ratio, of)
-    }
-
-    /// Adds the ratio of the first peer's figure to ours.
-    pub fn peer_over_ours(self, of: impl Into<String>) -> Self {
-        let ratio = self.peers.first().map_or(f64::NAN, |(_, peer)| peer.over(&self.ours));
-        self.ratio(ratio, of)
-    }
-
-    /// Adds a target, and whether it is reached.
-    pub fn target(mut self, text: impl Into<String>, reached: bool) -> Self {
-        let text = text.into();
-        self.targets.push(Target { text, reached });
-        self
-    }
-
-    /// Adds the target that the ratio is at least this.
-    pub fn at_least(self, min: f64) -> Self {
-        let reached = self.ratio_value() >= min;
-        self.target(format!("≥ {min}×"), reached)
-    }
-
-    /// Adds the target that the ratio is at most this.
-    pub fn at_most(self, max: f64) -> Self {
-        let reached = self.ratio_value() <= max;
-        self.target(format!("≤ {max}×"), reached)
-    }
-
-    /// Adds the target that our figure is at most this.
-    pub fn figure_at_most(self, max: f64) -> Self {
-        let reached = self.ours.median() <= max;
-        let text = format!("≤ {max} {}", self.ours.unit);
-        self.target(text, reached)
-    }
-
-    /// Adds the memory usage.
-    pub fn memory(mut self, memory: impl Into<String>) -> Self {
-        self.memory = memory.into();
-        self
-    }
-
-    /// The ratio; NaN without one, which reaches no target.
-    pub fn ratio_value(&self) -> f64 {
-        self.ratio.as_ref().map_or(f64::NAN, |(ratio, _)| *ratio)
-    }
-
     /// Whether all targets were reached.
     pub fn reached(&self) -> bool {
         self.targets.iter().all(|target| target.reached)

@@ -37,45 +37,23 @@ impl ControlPort {
             .log_to(&self.log)
     }
 
-    /// Creates a batch store.
-    pub fn create(&self, store: &str) -> Result<()> {
-        self.create_as("batch", store, &[])
+    /// Runs a command that uses this port.
+    pub fn run(&self, arguments: &[&str]) -> Result<()> {
+        self.command(arguments).run(COMMAND_LIMIT).map(drop)
     }
 
-    /// Creates a versioned store with these options.
-    pub fn create_versioned(&self, store: &str, options: &[&str]) -> Result<()> {
-        self.create_as("versioned", store, options)
-    }
-
-    /// Creates a hybrid store with these options.
-    pub fn create_hybrid(&self, store: &str, options: &[&str]) -> Result<()> {
-        self.create_as("hybrid", store, options)
-    }
-
-    fn create_as(&self, kind: &str, store: &str, options: &[&str]) -> Result<()> {
-        let create = ["store", "create", store, "--kind", kind];
-        self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
-        Ok(())
+    /// Creates a store of a kind, with these options.
+    pub fn create(&self, kind: &str, store: &str, options: &[&str]) -> Result<()> {
+        self.run(&[&["store", "create", store, "--kind", kind], options].concat())
     }
 
     /// Alters a versioned or a hybrid store.
     pub fn alter(&self, store: &str, options: &[&str]) -> Result<()> {
-        self.command(&[&["store", "alter", store], options].concat())
-            .run(COMMAND_LIMIT)?;
-        Ok(())
+        self.run(&[&["store", "alter", store], options].concat())
     }
 
     /// Deploys a built version to a store, and marks its files as given away. Returns how long the command took.
-    pub fn deploy(&self, store: &str, version: &Path) -> Result<Duration> {
-        self.deploy_with(store, version, &[])
-    }
-
-    /// The same although the store has a version with the same content, whose files the node uses again.
-    pub fn deploy_again(&self, store: &str, version: &Path) -> Result<Duration> {
-        self.deploy_with(store, version, &["--again"])
-    }
-
-    fn deploy_with(&self, store: &str, version: &Path, options: &[&str]) -> Result<Duration> {
+    pub fn deploy(&self, store: &str, version: &Path, options: &[&str]) -> Result<Duration> {
         // The benchmark does not change versions, so a node may link their files.
         let statement = version.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("could not write {statement:?}"))?;
@@ -85,15 +63,8 @@ impl ControlPort {
     }
 
     /// Changes a setting; returns when this process applies it.
-    pub fn set(&self, setting: &str, value: u64) -> Result<()> {
-        self.set_text(setting, &value.to_string())
-    }
-
-    /// Changes a setting, as its value is written; returns when this process applies it.
-    pub fn set_text(&self, setting: &str, value: &str) -> Result<()> {
-        self.command(&["config", "set", &format!("{setting}={value}")])
-            .run(COMMAND_LIMIT)?;
-        Ok(())
+    pub fn set(&self, setting: &str, value: impl std::fmt::Display) -> Result<()> {
+        self.run(&["config", "set", &format!("{setting}={value}")])
     }
 
     /// Swaps a version in; returns when it is served.
@@ -119,15 +90,11 @@ impl ControlPort {
 
     /// A counter of the process.
     pub fn counter(&self, name: &str) -> Result<u64> {
-        self.metric(&format!("{name}_total"))
+        self.gauge(&format!("{name}_total"))
     }
 
     /// A gauge of the process.
     pub fn gauge(&self, name: &str) -> Result<u64> {
-        self.metric(name)
-    }
-
-    fn metric(&self, name: &str) -> Result<u64> {
         let metrics = ureq::get(self.url("/metrics")).call()?.body_mut().read_to_string()?;
         let head = format!("fondaco_{name} ");
         let value = metrics.lines().find_map(|line| line.strip_prefix(&head));

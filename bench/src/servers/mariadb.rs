@@ -35,33 +35,19 @@ pub struct MariaDb {
     log: PathBuf,
 }
 
-/// The state of a transaction when it is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Commit {
-    /// In the operating system's cache, and on disk within a second.
-    Written,
-    /// On disk.
-    Synced,
-}
-
 impl MariaDb {
-    /// Starts a server on a directory of the benchmark, tuned to be loaded as fast as possible.
-    pub fn start(bench: &Bench) -> Result<Self> {
-        Self::start_with(bench, &[&OPTIONS[..], &["--innodb-doublewrite=0"]].concat())
-    }
-
-    /// Starts a server that keeps its promises after a power failure, on this core, or on all.
-    pub fn start_durable(bench: &Bench, cpu: Option<usize>) -> Result<Self> {
-        match cpu {
-            Some(cpu) => on_cpu(cpu, || Self::start_with(bench, &OPTIONS))?,
-            None => Self::start_with(bench, &OPTIONS),
-        }
-    }
-
-    fn start_with(bench: &Bench, options: &[&str]) -> Result<Self> {
+    /// Starts a server on a directory of the benchmark, on this core, or on all. It keeps its promises after a power failure, or
+    /// is tuned to be loaded as fast as possible.
+    pub fn start(bench: &Bench, cpu: Option<usize>, durable: bool) -> Result<Self> {
         let dir = bench.fresh_dir("mariadb")?;
+        let quick = if durable { &[][..] } else { &["--innodb-doublewrite=0"] };
+        let options = [&OPTIONS[..], quick].concat();
+        let start = || Server::start_in(&dir, &options);
         Ok(Self {
-            server: Server::start_in(&dir, options),
+            server: match cpu {
+                Some(cpu) => on_cpu(cpu, start)?,
+                None => start(),
+            },
             dir,
             log: bench.log("mariadb"),
         })
@@ -77,12 +63,9 @@ impl MariaDb {
         cpu_time_of(self.server.id().context("MariaDB does not run")?)
     }
 
-    /// From now on, transactions are acknowledged in this state.
-    pub fn set_commit(&self, commit: Commit) -> Result<()> {
-        let flush = match commit {
-            Commit::Written => 2,
-            Commit::Synced => 1,
-        };
+    /// From now on, an acknowledged transaction is on disk, or in the operating system's cache, and on disk within a second.
+    pub fn set_synced(&self, synced: bool) -> Result<()> {
+        let flush = if synced { 1 } else { 2 };
         self.client(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"))
             .run(STATEMENT_LIMIT)?;
         Ok(())

@@ -1,21 +1,22 @@
-//! `redis-server`, with or without its log, and how it is filled.
+//! `redis-server`, with or without its log, how it is filled, and `redis-benchmark`, the usual client for measurements of it.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
+use super::{Wait, wait_for_reply};
 use crate::bench::Bench;
 use crate::dataset::convert::{self, Form};
+use crate::load::{GroupReport, new_histogram};
 use crate::machine::free_address;
 use crate::machine::process::{Launch, Process};
-use crate::servers::{ask, wait_for_reply};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const LOAD_LIMIT: Duration = Duration::from_secs(240);
-const REWRITE_POLL: Duration = Duration::from_millis(50);
-const OK: &[u8] = b"+OK\r\n";
+const BENCHMARK_LIMIT: Duration = Duration::from_secs(60);
+const BENCHMARK_CONNECTIONS: &str = "50";
 
 /// A running server.
 pub struct Redis {
@@ -24,70 +25,66 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one without persistence, on these cores, or on all.
-    pub fn start(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
-        Self::start_with(bench, cpus, ["--appendonly", "no"])
-    }
-
-    /// Starts one that writes all changes to its log, synced once a second, on these cores, or on all.
-    pub fn start_logging(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
-        Self::start_with(bench, cpus, ["--appendonly", "yes"])
-    }
-
-    fn start_with(bench: &Bench, cpus: Option<&str>, kept: [&str; 2]) -> Result<Self> {
+    /// Starts one on this core, or on all. It writes all changes to its log, synced once a second, or none.
+    pub fn start(bench: &Bench, cpu: Option<usize>, logs: bool) -> Result<Self> {
         let address = free_address()?;
+        let port = address.port().to_string();
+        let dir = bench.fresh_dir(&format!("redis-{port}"))?;
         let mut launch = Launch::new("redis-server")
-            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"])
-            .args(kept)
             .args([
-                "--dir".as_ref(),
-                bench.fresh_dir(&format!("redis-{}", address.port()))?.as_os_str(),
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--daemonize",
+                "no",
             ])
+            .args([
+                "--auto-aof-rewrite-percentage",
+                "0",
+                "--appendonly",
+                if logs { "yes" } else { "no" },
+            ])
+            .args(["--dir".as_ref(), dir.as_os_str()])
             .log_to(bench.log("redis-server"));
-        if let Some(cpus) = cpus {
-            launch = launch.on_cpus(cpus);
+        if let Some(cpu) = cpu {
+            launch = launch.on_cpu(cpu);
         }
         let mut process = launch.start()?;
         wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
         Ok(Self { process, address })
     }
 
+    /// A connection of the client library.
+    pub fn connect(&self) -> Result<redis::Connection> {
+        connect(self.address)
+    }
+
     /// Makes it sync its log before it acknowledges a change.
     pub fn sync_always(&self) -> Result<()> {
-        let answer = ask(self.address, b"CONFIG SET appendfsync always\r\n", OK.len())?;
-        ensure!(
-            answer == OK,
-            "CONFIG SET is answered by {:?}",
-            String::from_utf8_lossy(&answer)
-        );
-        Ok(())
+        let mut set = redis::cmd("CONFIG");
+        Ok(set
+            .arg("SET")
+            .arg("appendfsync")
+            .arg("always")
+            .exec(&mut self.connect()?)?)
     }
 
     /// Makes it rewrite its log. Returns the CPU time that it and its child use for that.
     pub fn rewrite_log(&self) -> Result<Duration> {
-        const STARTED: &[u8] = b"+Background append only file rewriting started\r\n";
         let before = self.process.cpu_time_with_children()?;
-        let answer = ask(self.address, b"BGREWRITEAOF\r\n", STARTED.len())?;
-        ensure!(
-            answer == STARTED,
-            "BGREWRITEAOF is answered by {:?}",
-            String::from_utf8_lossy(&answer)
-        );
-        let is_done = || -> Result<bool> {
-            let info = Launch::new("redis-cli")
-                .args(["-p", &self.address.port().to_string(), "INFO", "persistence"])
-                .output(START_LIMIT)?;
-            Ok(info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0"))
+        let mut connection = self.connect()?;
+        redis::cmd("BGREWRITEAOF").exec(&mut connection)?;
+        let wait = Wait {
+            limit: LOAD_LIMIT,
+            poll: Duration::from_millis(50),
         };
-        let deadline = Instant::now() + LOAD_LIMIT;
-        while !is_done()? {
-            ensure!(
-                Instant::now() < deadline,
-                "rewriting the log takes more than {LOAD_LIMIT:?}"
-            );
-            std::thread::sleep(REWRITE_POLL);
-        }
+        wait.until("the log is rewritten", || {
+            let info: String = redis::cmd("INFO").arg("persistence").query(&mut connection)?;
+            Ok(info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0"))
+        })?;
         Ok(self.process.cpu_time_with_children()? - before)
     }
 
@@ -101,15 +98,85 @@ impl Redis {
         &self.process
     }
 
-    /// The process, to check whether it still runs.
-    pub fn process_mut(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
     /// Fills it from a Parquet file: our converter writes commands, `redis-cli --pipe` sends them.
     pub fn fill(&self, bench: &Bench, parquet: &Path) -> Result<()> {
         let port = self.address.port().to_string();
         let sender = Launch::new("redis-cli").args(["-p", &port, "--pipe"]);
         convert::pipe_into(sender, parquet, Form::Redis, &bench.log("redis-fill"), LOAD_LIMIT)
+    }
+}
+
+/// A connection of the client library to any server of the protocol.
+pub fn connect(address: SocketAddr) -> Result<redis::Connection> {
+    Ok(redis::Client::open(format!("redis://{address}"))?.get_connection()?)
+}
+
+/// Sends so many requests for random ones of these keys, `GET` or `MGET`, with `redis-benchmark` on a core. The report has no
+/// latencies.
+pub fn benchmark(
+    address: SocketAddr,
+    cpu: usize,
+    requests: u64,
+    pipeline: usize,
+    records: u64,
+    keys_per_request: usize,
+) -> Result<GroupReport> {
+    // `__rand_int__` is replaced with 12 random digits.
+    let command = if keys_per_request == 1 { "GET" } else { "MGET" };
+    let launch = Launch::new("redis-benchmark")
+        .args(["-h", "127.0.0.1", "-c", BENCHMARK_CONNECTIONS, "--csv"])
+        .args([
+            "-p".to_owned(),
+            address.port().to_string(),
+            "-P".into(),
+            pipeline.to_string(),
+        ])
+        .args(["-n".to_owned(), requests.to_string(), "-r".into(), records.to_string()])
+        .args([command])
+        .args(vec!["key:__rand_int__"; keys_per_request])
+        .on_cpu(cpu);
+    let output = launch.output(BENCHMARK_LIMIT)?;
+    let line = output.lines().last().unwrap_or_default();
+    let per_second = second_field(line).with_context(|| format!("redis-benchmark printed {output:?}"))?;
+    ensure!(per_second > 0.0, "redis-benchmark printed {output:?}");
+    Ok(GroupReport {
+        requests,
+        seconds: requests as f64 / per_second,
+        latencies: new_histogram()?,
+        each: Vec::new(),
+        error: None,
+    })
+}
+
+/// The second of the quoted fields of a CSV line; the first may contain commas.
+fn second_field(line: &str) -> Option<f64> {
+    let (_, rest) = line.split_once("\",\"")?;
+    rest.split('"').next()?.parse().ok()
+}
+
+/// How long it takes to fill a fresh server, until its last record is answered.
+pub fn fill_time(bench: &Bench, parquet: &Path, exchange: (Vec<u8>, Vec<u8>)) -> Result<Duration> {
+    let mut server = Redis::start(bench, None, false)?;
+    let started = Instant::now();
+    server.fill(bench, parquet)?;
+    wait_for_reply(
+        &mut server.process,
+        server.address,
+        &exchange.0,
+        &exchange.1,
+        LOAD_LIMIT,
+    )?;
+    Ok(started.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_second_field() {
+        let line = r#""GET key:__rand_int__","98765.43","0.255","0.080","0.255","0.303","0.391","1.087""#;
+        assert_eq!(second_field(line), Some(98765.43));
+        assert_eq!(second_field("no fields"), None);
     }
 }

@@ -14,15 +14,12 @@ use fondaco_model::{NodeId, PartitionCount, PartitionId, StoreName, slot_of_key}
 use redis::{Client, Cmd, Connection, Value, cmd};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cluster::{Wait, wait_until};
+use super::fondaco::START_WAIT;
+use super::{Wait, wait_until};
 use crate::dataset::{append_value, key};
 use crate::load::library::Library;
 
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-const START_WAIT: Wait = Wait {
-    limit: ANSWER_MAX,
-    poll: Duration::from_millis(20),
-};
 /// The number of records per request, and the number of requests in flight on a connection: fewer than a node queues
 /// per connection.
 const REQUEST_RECORDS: usize = 128;

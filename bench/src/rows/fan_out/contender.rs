@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use fondaco_client::ReadOptions;
 use fondaco_client::read::{
     AsynchronousUnion, FanOut, FanOutController, Fixed, GlobalRate, NonUnion, Pd, SynchronousUnion, named,
@@ -49,6 +50,14 @@ impl Contender {
             Self::Groups(1) => "cluster-aware, 1 group".into(),
             Self::Groups(groups) => format!("cluster-aware, {groups} groups"),
         }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Result<Self> {
+        let groups = (1..=10).map(Self::Groups);
+        let all = [Self::RoundRobin, Self::SetCover, Self::Controlled, Self::Hedged];
+        let found = all.into_iter().chain(groups).find(|contender| contender.name() == name);
+        found.with_context(|| format!("no strategy is called {name:?}"))
     }
 
     /// The options of a client's requests for this work. Controllers have a state: each client has its own.

@@ -1,4 +1,5 @@
-//! The costs of requests, and the kinds of queries. All numbers that are not of the paper are named here.
+//! The costs of requests, and the kinds of queries. All numbers that are not of the paper are named here, and in the notes of the
+//! row.
 
 use fastrand::Rng;
 
@@ -160,38 +161,6 @@ pub fn common_partitions(random: &mut Rng) -> usize {
 /// The time until the next query at this rate, in microseconds.
 pub fn pause_us(queries_per_second: f64, random: &mut Rng) -> u64 {
     (-(1.0 - random.f64()).ln() / queries_per_second * 1e6) as u64
-}
-
-/// The parameters, for the notes of the row.
-pub fn described() -> Vec<String> {
-    let costs = Costs::default();
-    vec![
-        format!(
-            "A simulated cluster of 10 groups of 20 nodes with 4096 partitions, placed by the placement `grouped`; requests are planned, sent and received by the client library's own state machine, strategies and controllers, in simulated time. Same seed, same figures."
-        ),
-        format!(
-            "Of the paper: a request takes {:.0} ms in the median, {:.0} ms at the 99th percentile and at most {:.0} ms besides queue and work (log-normal); {:.0} % of queries ask for one key, {:.0} % for several, the rest search for common entities; {:.0} % find their network in the cache; a client should make {CLIENT_RATE:.0} requests a second, a node get {NODE_RATE:.0}.",
-            MEDIAN_US / 1e3,
-            P99_US / 1e3,
-            WORST_US / 1e3,
-            SINGLE_SHARE * 100.0,
-            MULTI_SHARE * 100.0,
-            HIT_SHARE * 100.0,
-        ),
-        format!(
-            "Derived: at these rates clients and nodes are busy for half of the time. So a request costs its client {} µs, of one event loop, and its node {} µs, of one queue.",
-            2 * costs.client_request_us,
-            costs.node_request_us
-        ),
-        format!(
-            "Assumed: a key costs its client {} µs and its node {} µs, a partition of a search {} µs; degrees follow a power law with the exponent 2 from {DEGREE_MIN:.0} to {DEGREE_MAX:.0}, and so does the number of members whose distances a query asks for; {:.0} % of cached networks are stale, and fetched again in the background; {:.0} % of pairs have entities in common, in 1 to {COMMON_PARTITIONS_MAX} partitions.",
-            2 * costs.client_key_us,
-            costs.node_key_us,
-            costs.node_partition_us,
-            STALE_SHARE * 100.0,
-            COMMON_SHARE * 100.0,
-        ),
-    ]
 }
 
 #[cfg(test)]
