@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_catalog::Settings;
-use fondaco_cluster::{ChangeSignal, Ending, Leader, Mirror, Worker, report_period};
+use fondaco_cluster::{ChangeSignal, Ending, Mirror, Worker, report_period};
 use fondaco_metrics::NodeMetrics;
 
 use crate::agent::AgentWork;
 use crate::error::AgentError;
+use crate::leader::Leader;
 use crate::load_meter::Meter;
 
 /// How long a node without a leader waits before it looks for one again.

@@ -6,7 +6,7 @@
 //!   conditional writes;
 //! - `bootstrap`: how a cluster is made;
 //! - `router`: a router's part, which is little: it announces itself, and publishes the topology;
-//! - `leader`: how other processes find and reach the leading controller;
+//! - `candidate`: the entry by which other processes find the leading controller;
 //! - `worker`, `change_signal`: threads that act on every change of the cluster.
 //!
 //! The model decides; this crate observes and writes. It knows neither data on a disk nor HTTP.
@@ -14,12 +14,12 @@
 mod access;
 mod audit;
 mod bootstrap;
+mod candidate;
 mod change_signal;
 mod changes;
 mod error;
 mod identity;
 pub mod layout;
-mod leader;
 mod load_settings;
 mod metered_coordination;
 mod mirror;
@@ -33,11 +33,11 @@ mod worker;
 pub use access::as_user;
 pub use audit::Audit;
 pub use bootstrap::{Bootstrap, ClusterConfig};
+pub use candidate::Candidate;
 pub use change_signal::{ChangeSignal, ChangeWatcher};
 pub use changes::carry_out;
 pub use error::ClusterError;
 pub use identity::new_identity;
-pub use leader::{Candidate, Leader};
 pub use load_settings::{load_window, report_period};
 pub use metered_coordination::{Counts, MeteredCoordination};
 pub use mirror::{Mirror, Origin, Sighting};

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use fondaco_agent::{AgentWork, PushCheck};
+use fondaco_agent::{AgentWork, Leader, PushCheck};
 use fondaco_api::{KeyMemoryResource, NodeStatus, Role};
 use fondaco_catalog::SharedCatalog;
-use fondaco_cluster::{Audit, Leader, LiveSettings, Operator, RouterWork};
+use fondaco_cluster::{Audit, LiveSettings, Operator, RouterWork};
 use fondaco_controller::ControllerWork;
 use fondaco_fetch::PeerClient;
 use fondaco_metrics::NodeMetrics;

@@ -8,14 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_agent::{
-    AgentParts, AgentWork, CompactionParts, CompactionWork, DataDir, Memory, NodeFile, PushCheck, ReportingParts,
-    ReportingWork,
+    AgentParts, AgentWork, CompactionParts, CompactionWork, DataDir, Leader, Memory, NodeFile, PushCheck,
+    ReportingParts, ReportingWork,
 };
 use fondaco_api::Role;
 use fondaco_catalog::{Settings, SharedAccess, SharedCatalog};
 use fondaco_cluster::{
-    Audit, Bootstrap, Candidate, Counts, Leader, LiveSettings, MeteredCoordination, Mirror, Operator, RouterWork,
-    new_identity,
+    Audit, Bootstrap, Candidate, Counts, LiveSettings, MeteredCoordination, Mirror, Operator, RouterWork, new_identity,
 };
 use fondaco_controller::{BalancerParts, ControllerWork, Journal};
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};

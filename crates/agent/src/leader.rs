@@ -2,19 +2,11 @@
 
 use std::sync::Arc;
 
+use fondaco_cluster::Candidate;
+use fondaco_cluster::layout::ELECTION;
 use fondaco_coordination::Coordination;
 use fondaco_fetch::{PeerClient, PeerPort};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-
-use crate::layout::ELECTION;
-
-/// The entry of a candidate, for clients that look up the leader.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Candidate {
-    /// Its HTTP address, `host:port`.
-    pub http: String,
-}
 
 /// The leading controller, as other processes reach it.
 pub struct Leader {
