@@ -208,7 +208,8 @@ pub struct DropOptions {
     /// The store
     name: StoreName,
 
-    /// Delete the data at once, including that of an earlier dropped store of this name
+    /// Delete the data some seconds later, once requests under way have ended, and keep nothing; also what is kept of an
+    /// earlier dropped store of this name
     #[arg(long)]
     now: bool,
 
