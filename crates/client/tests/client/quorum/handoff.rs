@@ -54,10 +54,7 @@ fn a_slow_replica_gets_a_hint_after_the_acknowledgement() {
 fn another_node_keeps_the_hint_if_the_first_refuses() {
     let (mut world, key) = five(Handoff::Consistent, false);
     world.replica(3).is_up = false;
-    world
-        .replica(4)
-        .refuses
-        .insert("FONDACO.RHINT", ReplicaErrorCode::DiskFull);
+    world.refuse(4, "FONDACO.RHINT", ReplicaErrorCode::DiskFull);
     let (at, written) = put(&mut world, &key, "v");
     written.unwrap();
     assert_eq!(world.asked(at).hints(), [(3, 4), (3, 5)]);
@@ -83,10 +80,7 @@ fn hints_count_only_in_a_sloppy_quorum() {
     for sloppy in [false, true] {
         let (mut world, key) = five(Handoff::Consistent, sloppy);
         for number in [2, 3] {
-            world
-                .replica(number)
-                .refuses
-                .insert("FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
+            world.refuse(number, "FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
         }
         let (at, written) = put(&mut world, &key, "v");
         let mut hints = world.asked(at).hints();
@@ -171,10 +165,7 @@ fn without_handoff_no_hints_are_kept() {
 #[test]
 fn a_former_replica_gets_no_hint() {
     let (mut world, key) = five(Handoff::Consistent, false);
-    world
-        .replica(3)
-        .refuses
-        .insert("FONDACO.RMERGE", ReplicaErrorCode::NotHere);
+    world.refuse(3, "FONDACO.RMERGE", ReplicaErrorCode::NotHere);
     let (at, written) = put(&mut world, &key, "v");
     written.unwrap();
     assert_eq!(world.asked(at).hints(), []);

@@ -6,6 +6,7 @@ use fondaco_client::quorum::QuorumPart;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 use proptest::prelude::*;
 
@@ -81,6 +82,21 @@ impl Move {
                 let known = replica.records.entry(key.clone()).or_default();
                 *known = known.merge(record);
             }
+        }
+    }
+
+    /// Lets a tenth of a second pass, in which no operation may end.
+    fn wait_in_vain(&mut self, why: &str) {
+        while self.world.now_us < 100_000 {
+            assert_eq!(self.world.step(), Some(Vec::new()), "{why}");
+        }
+    }
+
+    /// Each of the next owners has this value, and no other.
+    fn assert_next_have(&self, key: &WireKey, value: &str) {
+        for node in &self.next {
+            let record = &self.world.replicas[node].records[key.key()];
+            assert_eq!(values(record), [value], "node {node}");
         }
     }
 
@@ -251,10 +267,7 @@ fn the_next_owners_get_a_write_that_is_in_flight() {
     moving.world.answer(at);
     written(&mut moving.world, at).unwrap();
     moving.world.finish();
-    for node in [4, 5, 6] {
-        let record = &moving.world.replicas[&id(node)].records[key.key()];
-        assert_eq!(values(record), ["v"], "node {node}");
-    }
+    moving.assert_next_have(&key, "v");
 }
 
 #[test]
@@ -282,9 +295,7 @@ fn a_write_waits_for_next_owners_unaware_of_the_plan() {
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     moving.begin(true);
     let at = begin_put(&mut moving.world, &key, "v");
-    while moving.world.now_us < 100_000 {
-        assert_eq!(moving.world.step(), Some(Vec::new()), "no next owner has it");
-    }
+    moving.wait_in_vain("no next owner has it");
     moving.synchronise();
     moving.world.answer(at);
     written(&mut moving.world, at).unwrap();
@@ -304,22 +315,13 @@ fn a_coordinator_unaware_of_a_plan_fetches_it_and_writes() {
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     refuse_old_writes(&mut moving, &[1, 2, 3]);
     let at = begin_put(&mut moving.world, &key, "v");
-    while moving.world.now_us < 100_000 {
-        assert_eq!(
-            moving.world.step(),
-            Some(Vec::new()),
-            "no replica takes it by the old table"
-        );
-    }
+    moving.wait_in_vain("no replica takes it by the old table");
     moving.begin(true);
     moving.synchronise();
     moving.world.answer(at);
     written(&mut moving.world, at).unwrap();
     moving.world.finish();
-    for node in [4, 5, 6] {
-        let record = &moving.world.replicas[&id(node)].records[key.key()];
-        assert_eq!(values(record), ["v"], "node {node}");
-    }
+    moving.assert_next_have(&key, "v");
 }
 
 #[test]
@@ -333,9 +335,7 @@ fn a_read_by_an_old_table_is_repeated() {
         moving.world.replica(node).old_before.insert("FONDACO.RGET", 3);
     }
     let at = begin_get(&mut moving.world, std::slice::from_ref(&key));
-    while moving.world.now_us < 100_000 {
-        assert_eq!(moving.world.step(), Some(Vec::new()), "one answer is not a quorum");
-    }
+    moving.wait_in_vain("one answer is not a quorum");
     moving.finish();
     moving.world.answer(at);
     let record = read(&mut moving.world, at).pop().unwrap().unwrap();

@@ -175,10 +175,7 @@ fn another_replica_is_asked_for_each_slow_one() {
 fn a_failed_read_names_the_missing_replicas() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
-    world
-        .replica(3)
-        .refuses
-        .insert("FONDACO.RGET", ReplicaErrorCode::Corrupt);
+    world.refuse(3, "FONDACO.RGET", ReplicaErrorCode::Corrupt);
     world.replica(3).delay_us = 5_000;
     let shortfall = no_quorum(get(&mut world, &key).1);
     assert_eq!(
@@ -257,7 +254,7 @@ fn a_key_that_no_replica_has_is_missing() {
 fn a_replica_with_a_damaged_record_is_repaired() {
     let (mut world, key) = with_value(&Shape::three(), Some(1));
     let read = ReplicaCommand::Get.name();
-    world.replica(1).refuses.insert(read, ReplicaErrorCode::Corrupt);
+    world.refuse(1, read, ReplicaErrorCode::Corrupt);
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);

@@ -24,7 +24,7 @@ fn an_operation_continues_under_a_newer_topology() {
     // Its owners were 1 and 2; it has moved to 3 and 4, and the coordinator does not know.
     for number in [1, 2] {
         for command in ["FONDACO.RGET", "FONDACO.RPUT", "FONDACO.RMERGE"] {
-            world.replica(number).refuses.insert(command, ReplicaErrorCode::NotHere);
+            world.refuse(number, command, ReplicaErrorCode::NotHere);
         }
     }
     let reading = begin_get(&mut world, std::slice::from_ref(&key));
@@ -77,10 +77,7 @@ fn a_write_over_all_goes_to_no_second_replica() {
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
     // The first replica did not take it, but the other one does.
     let (mut world, key) = (World::new(1, &shape, None), first_key());
-    world
-        .replica(1)
-        .refuses
-        .insert("FONDACO.RPUT", ReplicaErrorCode::NotHere);
+    world.refuse(1, "FONDACO.RPUT", ReplicaErrorCode::NotHere);
     let at = begin_put(&mut world, &key, "v");
     while world.now_us < 5_000 {
         world.step();
@@ -98,7 +95,7 @@ fn a_store_dropped_meanwhile_is_unknown() {
     let key = first_key();
     for number in 1..=3 {
         for command in ["FONDACO.RGET", "FONDACO.RPUT"] {
-            world.replica(number).refuses.insert(command, ReplicaErrorCode::NoStore);
+            world.refuse(number, command, ReplicaErrorCode::NoStore);
         }
     }
     let reading = begin_get(&mut world, std::slice::from_ref(&key));

@@ -222,6 +222,11 @@ impl World {
         self.replicas.get_mut(&id(number)).unwrap()
     }
 
+    /// Makes a replica answer a command with an error.
+    pub fn refuse(&mut self, number: u32, command: &'static str, code: ReplicaErrorCode) {
+        self.replica(number).refuses.insert(command, code);
+    }
+
     fn happens(&mut self, chance: u32) -> bool {
         self.random.u32(..1000) < chance
     }

@@ -32,14 +32,8 @@ fn a_write_replaces_values_that_only_other_replicas_have() {
     // Nodes 1 and 3 have the value, and node 2, which lacks it, takes the next write.
     let mut world = World::new(1, &Shape::three(), Some(2));
     let key = first_key();
-    world
-        .replica(2)
-        .refuses
-        .insert("FONDACO.RPUT", ReplicaErrorCode::Overloaded);
-    world
-        .replica(2)
-        .refuses
-        .insert("FONDACO.RMERGE", ReplicaErrorCode::Overloaded);
+    world.refuse(2, "FONDACO.RPUT", ReplicaErrorCode::Overloaded);
+    world.refuse(2, "FONDACO.RMERGE", ReplicaErrorCode::Overloaded);
     put(&mut world, &key, "old").1.unwrap();
     assert!(!world.replicas[&id(2)].records.contains_key(key.key()));
     world.replica(2).refuses.clear();
@@ -51,10 +45,7 @@ fn a_write_replaces_values_that_only_other_replicas_have() {
 fn the_next_replica_takes_a_write_that_the_first_refuses() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();
-    world
-        .replica(1)
-        .refuses
-        .insert("FONDACO.RPUT", ReplicaErrorCode::DiskFull);
+    world.refuse(1, "FONDACO.RPUT", ReplicaErrorCode::DiskFull);
     let (at, written) = put(&mut world, &key, "v");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
@@ -80,7 +71,7 @@ fn a_full_local_disk_does_not_prevent_writes() {
     world.caller.steering = few_retries();
     let key = first_key();
     for command in ["FONDACO.RPUT", "FONDACO.RMERGE"] {
-        world.replica(2).refuses.insert(command, ReplicaErrorCode::DiskFull);
+        world.refuse(2, command, ReplicaErrorCode::DiskFull);
     }
     for number in 0..100 {
         let (at, written) = put(&mut world, &key, &number.to_string());
@@ -94,10 +85,7 @@ fn a_write_error_names_replicas_that_were_not_asked() {
     let mut world = World::new(1, &Shape::three(), Some(2));
     world.caller.steering = few_retries();
     let key = first_key();
-    world
-        .replica(2)
-        .refuses
-        .insert("FONDACO.RPUT", ReplicaErrorCode::Overloaded);
+    world.refuse(2, "FONDACO.RPUT", ReplicaErrorCode::Overloaded);
     let failed = (0..100).find_map(|_| match put(&mut world, &key, "v").1 {
         Ok(_) => None,
         failed => Some(no_quorum(failed)),
@@ -237,10 +225,7 @@ fn a_failed_write_names_the_missing_replicas() {
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();
     world.replica(3).is_up = false;
-    world
-        .replica(2)
-        .refuses
-        .insert("FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
+    world.refuse(2, "FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
     let shortfall = no_quorum(put(&mut world, &key, "v").1);
     assert_eq!(
         (shortfall.part, shortfall.had, shortfall.required),
@@ -272,10 +257,7 @@ fn one_refusal_ends_a_write() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();
     for number in 1..=3 {
-        world
-            .replica(number)
-            .refuses
-            .insert("FONDACO.RGET", ReplicaErrorCode::Refused);
+        world.refuse(number, "FONDACO.RGET", ReplicaErrorCode::Refused);
     }
     let (at, written) = put(&mut world, &key, "v");
     assert!(matches!(written, Err(ClientError::Refused { .. })), "{written:?}");
@@ -293,10 +275,7 @@ fn an_exhausted_quota_ends_a_write_not_taken_elsewhere() {
             world.replica(1).late_us.insert("FONDACO.RPUT", 700_000);
         }
         for number in 1 + u32::from(may_have_taken_it)..=3 {
-            world
-                .replica(number)
-                .refuses
-                .insert("FONDACO.RPUT", ReplicaErrorCode::Quota);
+            world.refuse(number, "FONDACO.RPUT", ReplicaErrorCode::Quota);
         }
         let (at, written) = put(&mut world, &key, "v");
         let asked = world.asked(at).nodes(ReplicaCommand::Put);

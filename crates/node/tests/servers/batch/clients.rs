@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 
 use fondaco_node::Counter;
-use fondaco_testing::eventually;
 use fondaco_testing::free_port;
+use fondaco_testing::{eventually, until};
 use redis::Value;
 
 use super::harness::{value, wire_key};
@@ -242,9 +242,9 @@ impl RedisCluster {
         eventually("redis-server answers", || std::net::TcpStream::connect(address).ok());
         let mut connection = connect(address);
         connection.send("CLUSTER ADDSLOTSRANGE 0 16383").unwrap();
-        eventually("redis-server is a cluster", || {
+        until("redis-server is a cluster", || {
             let info = connection.text("CLUSTER INFO").unwrap();
-            info.contains("cluster_state:ok").then_some(())
+            info.contains("cluster_state:ok")
         });
         Some(server)
     }

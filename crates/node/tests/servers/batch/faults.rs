@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_model::NodeId;
 use fondaco_node::{Counter, Setting};
-use fondaco_testing::eventually;
+use fondaco_testing::until;
 
 use super::harness::{value, wire_key};
 use crate::harness::Cluster;
@@ -23,12 +23,9 @@ fn replicas_answer_for_a_dead_node() {
     // The failure may be detected late, but once detected it stays detected.
     let mut failed_after_detection = 0;
     for connection in &mut connections {
-        eventually("all keys are answered by the replicas", || {
+        until("all keys are answered by the replicas", || {
             let values = connection.mget(0..200);
-            values
-                .into_iter()
-                .eq((0..200).map(|key| Some(value(1, key))))
-                .then_some(())
+            values.into_iter().eq((0..200).map(|key| Some(value(1, key))))
         });
         for key in (0..200).cycle().take(1000) {
             let answer = connection.send(&format!("GET {}", wire_key(key)));
@@ -77,8 +74,8 @@ fn a_router_with_an_outdated_table_still_finds_the_keys() {
     cluster.topology.epoch += 1;
     let mut connection = router.connect();
     let asking = std::thread::spawn(move || connection.mget(0..120));
-    eventually("nodes are asked for keys that they do not hold", || {
-        (router.count(Counter::ForwardedLookups) > 0).then_some(())
+    until("nodes are asked for keys that they do not hold", || {
+        router.count(Counter::ForwardedLookups) > 0
     });
     router.publish(&cluster.topology);
     let values = asking.join().unwrap();
@@ -122,9 +119,7 @@ fn a_node_that_hangs_delays_only_requests_for_its_keys() {
             std::thread::spawn(move || connection.send(&get))
         })
         .collect();
-    eventually("its keys are waited for", || {
-        (router.metrics.forwards() > 0).then_some(())
-    });
+    until("its keys are waited for", || router.metrics.forwards() > 0);
     let started = Instant::now();
     let mut answered = 0;
     while router.metrics.forwards() > 0 && started.elapsed() < Duration::from_secs(1) {

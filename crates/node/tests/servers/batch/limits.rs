@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use fondaco_node::{Counter, Setting};
-use fondaco_testing::eventually;
+use fondaco_testing::{eventually, until};
 
 use super::harness::{value, wire_key};
 use crate::harness::Cluster;
@@ -28,11 +28,11 @@ fn a_router_caches_hot_keys_of_the_current_version_only() {
     cluster.publish();
     router.publish(&cluster.topology);
     // The client library of the router hears of the topology a moment later.
-    eventually("the next version is read", || {
+    until("the next version is read", || {
         let values = connection.mget(0..50);
         let is_of = |version| values.iter().cloned().eq((0..50).map(|key| Some(value(version, key))));
         assert!(is_of(1) || is_of(2), "one version of all keys");
-        is_of(2).then_some(())
+        is_of(2)
     });
     assert!(router.count(Counter::ForwardRequests) > asked);
 }
@@ -174,8 +174,8 @@ fn many_clients_that_want_one_key_make_one_request() {
             std::thread::spawn(move || connection.send(&get))
         })
         .collect();
-    eventually("all but the first of each loop wait for it", || {
-        (router.count(Counter::SharedLookups) == 8).then_some(())
+    until("all but the first of each loop wait for it", || {
+        router.count(Counter::SharedLookups) == 8
     });
     assert!(clients.into_iter().all(|client| client.join().unwrap().is_err()));
     assert_eq!(router.count(Counter::CacheMisses), 2);
@@ -199,7 +199,7 @@ fn requests_of_a_disconnected_client_are_abandoned() {
         let get = get.clone();
         move || waiting.send(&get)
     });
-    eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
+    until("it waits", || router.metrics.forwards() == 1);
     other.send(&format!("CLIENT KILL ID {number}")).unwrap();
     assert!(waiting.join().unwrap().is_err());
     let idle = || (router.metrics.forwards() == 0).then_some(());
@@ -207,7 +207,7 @@ fn requests_of_a_disconnected_client_are_abandoned() {
     // The same holds for a client that closes the connection itself, with more requests sent.
     let mut leaving = TcpStream::connect(router.address()).unwrap();
     leaving.write_all(format!("{get}\r\n").as_bytes()).unwrap();
-    eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
+    until("it waits", || router.metrics.forwards() == 1);
     leaving.write_all(b"PING\r\n").unwrap();
     drop(leaving);
     eventually("nothing is under way", idle);

@@ -6,12 +6,12 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fondaco_model::versioned::{Resolution, VersionedChange};
+use fondaco_model::versioned::Resolution;
 use fondaco_node::{Password, PasswordDigest, PeerAccess, SharedAccess, User};
 use fondaco_testing::until;
 use redis::{ConnectionLike, Value};
 
-use super::harness::{Shape, three};
+use super::harness::{Shape, spread, three};
 use crate::harness::{Cluster, Connection, PATIENCE, bulk};
 
 #[test]
@@ -159,12 +159,7 @@ fn every_process_takes_writes_for_every_key() {
 
 #[test]
 fn a_scan_lists_each_key_once_and_no_deleted_ones() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 2,
-        partitions: 8,
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(spread());
     let router = cluster.router();
     let mut connection = router.connect();
     for key in 0..300 {
@@ -201,13 +196,7 @@ fn a_scan_lists_each_key_once_and_no_deleted_ones() {
 
 #[test]
 fn a_write_with_a_context_replaces_only_the_values_read() {
-    let cluster = Cluster::versioned(Shape {
-        settings: VersionedChange {
-            resolution: Some(Resolution::All),
-            ..VersionedChange::default()
-        },
-        ..three()
-    });
+    let cluster = Cluster::versioned(three().with(|settings| settings.resolution = Some(Resolution::All)));
     let mut redis = cluster.nodes[0].connect();
     let read = |redis: &mut Connection| -> (Vec<u8>, Vec<String>) {
         let (context, mut values): (Vec<u8>, Vec<String>) =
@@ -244,13 +233,7 @@ fn a_write_with_a_context_replaces_only_the_values_read() {
 
 #[test]
 fn counters_lose_no_increment_on_any_node() {
-    let cluster = Cluster::versioned(Shape {
-        settings: VersionedChange {
-            resolution: Some(Resolution::Counter),
-            ..VersionedChange::default()
-        },
-        ..three()
-    });
+    let cluster = Cluster::versioned(three().with(|settings| settings.resolution = Some(Resolution::Counter)));
     std::thread::scope(|scope| {
         for node in &cluster.nodes {
             scope.spawn(move || {
@@ -281,13 +264,7 @@ fn counters_lose_no_increment_on_any_node() {
 
 #[test]
 fn one_of_several_conditional_writes_of_a_counter_succeeds() {
-    let cluster = Cluster::versioned(Shape {
-        settings: VersionedChange {
-            resolution: Some(Resolution::Counter),
-            ..VersionedChange::default()
-        },
-        ..three()
-    });
+    let cluster = Cluster::versioned(three().with(|settings| settings.resolution = Some(Resolution::Counter)));
     let mut connection = cluster.nodes[0].connect();
     let of_all = |command: &str| -> Vec<Value> {
         std::thread::scope(|scope| {
@@ -363,12 +340,7 @@ fn multi_key_writes_and_unsupported_commands_are_refused() {
 
 #[test]
 fn a_cluster_client_is_redirected_to_a_replica() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 2,
-        partitions: 8,
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(spread());
     let mut connection = cluster.nodes[0].connect();
     let (held, other) = (cluster.key(0, true), cluster.key(0, false));
     connection.send("CLUSTER SLOTS").unwrap();
@@ -388,12 +360,7 @@ fn a_cluster_client_is_redirected_to_a_replica() {
 /// Until the coordination service reports a node as gone, the others find out by asking it.
 #[test]
 fn a_cluster_client_is_not_redirected_to_a_hanging_node() {
-    let mut cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 2,
-        partitions: 8,
-        ..Shape::default()
-    });
+    let mut cluster = Cluster::versioned(spread());
     let mut keys = (0..10_000).map(|key| key.to_string());
     let key = keys.find(|key| cluster.owners_of(key) == [1, 2]).unwrap();
     let mut connection = cluster.nodes[0].connect();

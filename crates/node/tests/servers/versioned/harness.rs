@@ -54,11 +54,35 @@ impl Default for Shape {
     }
 }
 
+impl Shape {
+    /// This many nodes, and one replica of each key.
+    pub fn of(nodes: u32) -> Self {
+        Self {
+            nodes,
+            ..Self::default()
+        }
+    }
+
+    /// With other settings of the store.
+    pub fn with(mut self, change: impl FnOnce(&mut VersionedChange)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
 /// Three nodes that all hold all partitions.
 pub fn three() -> Shape {
     Shape {
-        nodes: 3,
         replicas: 3,
+        ..spread()
+    }
+}
+
+/// Three nodes, each of which lacks a third of the partitions.
+pub fn spread() -> Shape {
+    Shape {
+        nodes: 3,
+        replicas: 2,
         partitions: 8,
         ..Shape::default()
     }

@@ -4,22 +4,17 @@
 use std::sync::Arc;
 
 use fondaco_client::{Client, PutOptions};
-use fondaco_model::versioned::VersionedChange;
 use fondaco_node::{Counter, Setting};
 use fondaco_testing::until;
 use redis::{ConnectionLike, Value};
 use tokio::sync::watch;
 
-use super::harness::Shape;
+use super::harness::{Shape, three};
 use crate::harness::{Cluster, Connection, bulk};
 
 #[test]
 fn three_replicas_tolerate_one_absent_node_but_not_two() {
-    let mut cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 3,
-        ..Shape::default()
-    });
+    let mut cluster = Cluster::versioned(three());
     let mut connection = cluster.nodes[0].connect();
     connection.send("SET s:1 before").unwrap();
     cluster.kill(2);
@@ -40,16 +35,8 @@ fn three_replicas_tolerate_one_absent_node_but_not_two() {
 
 #[test]
 fn with_a_read_quorum_of_one_the_node_answers_alone() {
-    let mut cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 3,
-        settings: VersionedChange {
-            reads: Some(1),
-            writes: Some(3),
-            ..VersionedChange::default()
-        },
-        ..Shape::default()
-    });
+    let mut cluster =
+        Cluster::versioned(three().with(|settings| (settings.reads, settings.writes) = (Some(1), Some(3))));
     let mut connection = cluster.nodes[0].connect();
     connection.send("SET s:1 x").unwrap();
     let hot = cluster.nodes[0].count(Counter::HotLookups);
@@ -70,13 +57,7 @@ fn with_a_read_quorum_of_one_the_node_answers_alone() {
 
 #[test]
 fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
-    let cluster = Cluster::versioned(Shape {
-        settings: VersionedChange {
-            write_keys_per_second: Some(Some(10)),
-            ..VersionedChange::default()
-        },
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(Shape::default().with(|settings| settings.write_keys_per_second = Some(Some(10))));
     let mut connection = cluster.nodes[0].connect();
     let answers: Vec<_> = (0..200).map(|_| connection.send("SET s:1 x")).collect();
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
@@ -94,14 +75,7 @@ fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
 
 #[test]
 fn clients_that_write_to_replicas_directly_obey_the_quota() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 2,
-        settings: VersionedChange {
-            write_keys_per_second: Some(Some(20)),
-            ..VersionedChange::default()
-        },
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(Shape::of(2).with(|settings| settings.write_keys_per_second = Some(Some(20))));
     let (_, topology) = watch::channel(Some(Arc::new(cluster.topology.clone())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let refused = runtime.unwrap().block_on(async {
@@ -123,14 +97,7 @@ fn clients_that_write_to_replicas_directly_obey_the_quota() {
 
 #[test]
 fn a_write_is_charged_once_for_all_nodes() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        settings: VersionedChange {
-            write_keys_per_second: Some(Some(300)),
-            ..VersionedChange::default()
-        },
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(Shape::of(3).with(|settings| settings.write_keys_per_second = Some(Some(300))));
     // The quota of each node allows a hundred: two nodes take sixty each, all for the third.
     let key = cluster.key(2, true);
     for node in [0, 1] {
@@ -179,16 +146,7 @@ fn the_read_quota_holds_in_every_pipeline() {
 
 #[test]
 fn a_deletion_covers_writes_that_its_coordinator_missed() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 3,
-        replicas: 3,
-        settings: VersionedChange {
-            reads: Some(1),
-            writes: Some(1),
-            ..VersionedChange::default()
-        },
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(three().with(|settings| (settings.reads, settings.writes) = (Some(1), Some(1))));
     for key in 0..50 {
         // Written through one node, and deleted at once through another, which may not have received the write.
         cluster.nodes[key % 3]
@@ -245,10 +203,7 @@ fn mget(connection: &mut Connection, keys: &[String]) -> Vec<Value> {
 
 #[test]
 fn large_replica_replies_are_split_and_the_rest_requested() {
-    let cluster = Cluster::versioned(Shape {
-        nodes: 2,
-        ..Shape::default()
-    });
+    let cluster = Cluster::versioned(Shape::of(2));
     let keys = large(&cluster, 1, 40);
     for node in &cluster.nodes {
         let values = mget(&mut node.connect(), &keys);
@@ -275,10 +230,7 @@ fn large_replica_replies_are_split_and_the_rest_requested() {
 
 #[test]
 fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
-    let mut cluster = Cluster::versioned(Shape {
-        nodes: 2,
-        ..Shape::default()
-    });
+    let mut cluster = Cluster::versioned(Shape::of(2));
     let keys = large(&cluster, 1, 20);
     cluster.nodes.push(cluster.router());
     for asked in [0, 2] {
