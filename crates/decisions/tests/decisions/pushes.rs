@@ -1,13 +1,20 @@
 //! Pushes become current when they may, fail when they must, and always end.
 
 use fondaco_decisions::not_serving;
-use fondaco_model::PushState;
 use fondaco_model::cluster::{ReplicaReport, ReplicaState};
+use fondaco_model::{PushState, VersionNumber};
 
 use crate::fixture::{Cluster, name, node, version};
 
 fn state(cluster: &Cluster, store: &str) -> PushState {
     cluster.store(store).push.as_ref().unwrap().state
+}
+
+/// A cluster with this many nodes, partitions and replicas, and a push of its store `s`.
+fn pushing(nodes: u32, partitions: u32, replicas: u32) -> (Cluster, VersionNumber) {
+    let mut cluster = Cluster::with_store(nodes, partitions, replicas, "s");
+    let pushed = cluster.push("s", "a");
+    (cluster, pushed)
 }
 
 /// The push of store `s` has failed, with an error that has this part.
@@ -34,8 +41,7 @@ fn failed(reason: &str) -> ReplicaReport {
 
 #[test]
 fn a_version_becomes_current_only_when_all_nodes_have_it() {
-    let mut cluster = Cluster::with_store(3, 8, 2, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(3, 8, 2);
     cluster.settle();
     cluster.ready(1..=2, "s", pushed);
     cluster.report(3, "s", pushed, fetching(99));
@@ -69,8 +75,7 @@ fn a_node_that_served_the_version_before_has_yet_to_see_that_it_is_current_again
 
 #[test]
 fn a_swap_depends_on_the_routing_table_of_its_decision() {
-    let mut cluster = Cluster::with_store(3, 8, 2, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(3, 8, 2);
     cluster.ready(1..=3, "s", pushed);
     let swap = cluster.decide();
     cluster.change_table(|table| table.with_plan(vec![vec![node(1), node(2)]; 8]).unwrap());
@@ -168,8 +173,7 @@ fn no_tolerance_swaps_in_a_version_without_a_partition() {
 
 #[test]
 fn a_push_waits_while_nodes_read_a_stream() {
-    let mut cluster = Cluster::with_store(2, 8, 1, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(2, 8, 1);
     cluster.ready([1], "s", pushed);
     let reading = ReplicaReport {
         reads_stream: true,
@@ -185,8 +189,7 @@ fn a_push_waits_while_nodes_read_a_stream() {
 
 #[test]
 fn a_fetch_that_restarts_without_progress_ends_the_push() {
-    let mut cluster = Cluster::with_store(2, 8, 1, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(2, 8, 1);
     cluster.ready([1], "s", pushed);
     let mut minutes = 0;
     while state(&cluster, "s") == PushState::Fetching {
@@ -201,8 +204,7 @@ fn a_fetch_that_restarts_without_progress_ends_the_push() {
 
 #[test]
 fn a_restarted_fetch_that_verifies_for_long_is_waited_for() {
-    let mut cluster = Cluster::with_store(1, 8, 1, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(1, 8, 1);
     for _ in 0..3 {
         for minute in 1..40 {
             cluster.report(1, "s", pushed, fetching(minute));
@@ -214,8 +216,7 @@ fn a_restarted_fetch_that_verifies_for_long_is_waited_for() {
 
 #[test]
 fn a_fetch_that_makes_progress_is_waited_for() {
-    let mut cluster = Cluster::with_store(1, 8, 1, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(1, 8, 1);
     for minute in 1..60 {
         cluster.report(1, "s", pushed, fetching(minute));
         cluster.wait(60_000);
@@ -239,8 +240,7 @@ fn time_the_leader_did_not_watch_makes_no_node_absent() {
 
 #[test]
 fn the_next_leader_continues_a_push() {
-    let mut cluster = Cluster::with_store(3, 8, 2, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(3, 8, 2);
     cluster.ready(1..=2, "s", pushed);
     cluster.wait(5_000);
     cluster.controller = Default::default();
@@ -263,8 +263,7 @@ fn old_versions_and_their_details_expire_with_the_swap() {
 
 #[test]
 fn a_cancelled_push_is_left_alone() {
-    let mut cluster = Cluster::with_store(2, 8, 1, "s");
-    let pushed = cluster.push("s", "a");
+    let (mut cluster, pushed) = pushing(2, 8, 1);
     cluster.cancel_push("s");
     cluster.ready(1..=2, "s", pushed);
     cluster.wait(20_000);
