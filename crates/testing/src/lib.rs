@@ -4,6 +4,7 @@
 //! For tests only: if something is missing it panics, with a message that says what to install. Java programs come from
 //! Maven Central once, into the target directory.
 
+mod certificate;
 mod clock;
 mod copy;
 mod cpu_group;
@@ -30,6 +31,7 @@ mod wait;
 mod web_server;
 mod zookeeper;
 
+pub use certificate::Certificate;
 pub use clock::Clock;
 pub use copy::{copy_dir, put_back_dir};
 pub use cpu_group::CpuGroup;

@@ -31,18 +31,8 @@ fn a_group_is_added_by_copying_and_replaces_another() {
     cluster.launch_until_ready();
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
-    let create = [
-        "store",
-        "create",
-        "t",
-        "--kind",
-        "versioned",
-        "--reads",
-        "1",
-        "--writes",
-        "1",
-    ];
-    cluster.any().done(&create);
+    let create = "store create t --kind versioned --reads 1 --writes 1";
+    cluster.any().done(&create.split(' ').collect::<Vec<_>>());
     let mut router = cluster.get("router-1").redis();
     until("the router knows the store", || {
         router.set::<_, _, ()>("t:0", 0).is_ok()

@@ -14,9 +14,7 @@ use super::values::read_all;
 
 #[test]
 fn a_detected_dead_node_fails_no_read_and_catches_up() {
-    let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&["--tolerate-failures", "1"]);
-    cluster.deploy(&cluster.build(1));
+    let mut cluster = Cluster::serving(Shape::default());
     let survivors = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
     let lost = cluster.number("node-3");
     let readers = Readers::start(&survivors);
@@ -38,7 +36,9 @@ fn a_detected_dead_node_fails_no_read_and_catches_up() {
     cluster.until_no_node_is_late();
     // It was killed when its second version arrived: the first one is a backup, and it has both.
     cluster.until_holds("node-3", &["version-1", "version-2"]);
-    assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(2));
+    for name in ["node-1", "node-2", "node-3", "router-1"] {
+        assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(2), "{name}");
+    }
     let failures = readers.stop();
     none_since(&failures, detected);
     println!(
@@ -127,26 +127,37 @@ fn killing_and_restarting_every_node_in_turn_loses_no_data() {
 fn a_node_that_lost_its_data_fetches_it_from_peers() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&[]);
-    let source = cluster.build(1);
-    cluster.deploy(&source);
-    // The source of the push may be gone by then.
-    fs::remove_dir_all(&source).unwrap();
+    for version in [1, 2] {
+        let source = cluster.build(version);
+        cluster.deploy(&source);
+        // The source of the push may be gone by then.
+        fs::remove_dir_all(&source).unwrap();
+    }
+    let versions = ["version-1", "version-2"];
     let number = cluster.number("node-2");
+    let stores = cluster.data("node-2").join("stores");
+    let files = |version: &&str| fs::read_dir(stores.join("s").join(version)).unwrap().count();
+    let before: Vec<_> = versions.iter().map(files).collect();
     cluster.kill("node-2");
-    fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();
+    fs::remove_dir_all(&stores).unwrap();
     cluster.launch("node-2");
-    cluster.until_holds("node-2", &["version-1"]);
-    assert_eq!(read_all(&mut cluster.get("node-2").redis()), Ok(1));
+    cluster.until_holds("node-2", &versions);
+    until("both versions have all their files", || {
+        versions.iter().map(files).eq(before.iter().copied())
+    });
+    for name in ["node-1", "node-2", "node-3", "router-1"] {
+        assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(2), "{name}");
+    }
 
     // Deletes the whole directory, including the identity of the node: it is recognised by its address.
     cluster.kill("node-2");
     cluster.until_live(number, false);
     fs::remove_dir_all(cluster.data("node-2")).unwrap();
     cluster.launch("node-2");
-    cluster.until_holds("node-2", &["version-1"]);
+    cluster.until_holds("node-2", &versions);
     cluster.until_ready();
     assert_eq!(cluster.number("node-2"), number);
-    assert_eq!(read_all(&mut cluster.get("node-2").redis()), Ok(1));
+    assert_eq!(read_all(&mut cluster.get("node-2").redis()), Ok(2));
     let nodes = cluster.any().http_get("/v1/nodes");
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 3);
 }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fondaco_testing::{Ensemble, wait_for};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
 use super::node::{until, wait};
@@ -42,11 +43,32 @@ fn without_tolerance_an_absent_node_fails_a_push() {
     cluster.deploy(&cluster.build(1));
     let lost = cluster.number("node-3");
     cluster.kill("node-3");
-    let error = cluster
-        .any()
-        .refused(1, &["deploy", "s", cluster.build(2).to_str().unwrap(), "--quiet"]);
+    let source = cluster.build(2);
+    let deploy = ["deploy", "s", source.to_str().unwrap(), "--quiet"];
+    let deploy = cluster.any().command(&deploy).stderr(Stdio::piped()).spawn().unwrap();
+    let push = || cluster.any().http_get("/v1/stores/s/push");
+    let mut absent = Value::Null;
+    until("the push waits for the node by its number", || {
+        absent = push()["absent"][0].clone();
+        absent["node"] == lost
+    });
+    assert!(absent["since_unix_ms"].as_u64() > Some(1_700_000_000_000), "{absent}");
+    let failed = deploy.wait_with_output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let error = String::from_utf8(failed.stderr).unwrap();
     assert!(error.contains(&format!("node {lost}")), "{error}");
-    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+    let push = push();
+    assert_eq!(
+        (&push["state"], &push["absent"]),
+        (&json!("failed"), &json!([])),
+        "{push}"
+    );
+    let reason = push["error"].as_str().unwrap();
+    assert!(reason.contains(&format!("node {lost}")), "{push}");
+    // The remaining nodes serve on: each partition has another replica.
+    for name in ["node-1", "node-2", "router-1"] {
+        assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");
+    }
     until("what was fetched of it is deleted", || {
         cluster.versions_on_disk("node-1") == ["version-1"]
     });
@@ -184,7 +206,8 @@ fn a_corrupt_source_fails_the_push_naming_the_file() {
         assert_eq!(push["state"], "failed", "{push}");
         let error = push["error"].as_str().unwrap();
         assert!(error.contains(file.file_name().unwrap().to_str().unwrap()), "{error}");
-        for name in ["node-1", "router-1"] {
+        assert!(error.contains("checksum"), "{error}");
+        for name in ["node-1", "node-2", "node-3", "router-1"] {
             assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");
         }
     }
@@ -232,34 +255,4 @@ fn a_version_directory_replaced_during_a_push_is_noticed() {
     for name in ["node-1", "node-2", "node-3", "router-1"] {
         assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");
     }
-}
-
-#[test]
-fn nodes_fetch_only_the_partitions_of_their_replicas() {
-    let sources = elsewhere();
-    let cluster = Cluster::start(Shape::steady());
-    cluster.create(&[]);
-    let source = build(sources.path(), 1, 16);
-    let bytes = |dir: &Path| -> u64 {
-        let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
-        entries.map(|entry| entry.metadata().unwrap().len()).sum()
-    };
-    cluster.begin(&source);
-    assert_eq!(cluster.ended()["state"], "swapped");
-    let held: u64 = cluster
-        .nodes()
-        .iter()
-        .map(|name| bytes(&cluster.data(name).join("stores/s/version-1")))
-        .sum();
-    let expected = 2 * bytes(&source);
-    // Every node has the whole manifest, which is small.
-    let manifests = 3 * fs::metadata(file_of(&source, "manifest.json")).unwrap().len();
-    assert!(held <= expected + manifests, "{held} bytes for {expected}");
-    let versions = cluster.any().http_get("/v1/stores/s/versions");
-    assert_eq!(versions["versions"][0]["nodes"].as_array().unwrap().len(), 3);
-    assert_eq!(
-        versions["versions"][0]["nodes"][0]["state"],
-        json!("serving"),
-        "{versions}"
-    );
 }

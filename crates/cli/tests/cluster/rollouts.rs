@@ -9,8 +9,8 @@ use fondaco_testing::{Proxy, S3, free_port};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
-use super::node::{Node, fondaco, until, wait, write_csv};
-use super::values::{KEYS, STORE, build, input, read_all, value};
+use super::node::{Node, fondaco, of_csv, until, wait, write_csv};
+use super::values::{KEYS, STORE, build, read_all, value};
 
 fn small() -> Cluster {
     Cluster::start(Shape {
@@ -54,7 +54,7 @@ fn a_version_goes_to_one_cluster_after_the_other() {
     let addresses = [&*east.any().http, &*west.any().http];
     let csv = east.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
-    let push = [&["push", "--create"][..], &input(csv.to_str().unwrap())].concat();
+    let push = of_csv("push", STORE, &csv, &["--create"]);
     let (done, clusters, errors) = outcome(&to(&addresses, &push).output().unwrap());
     assert!(done, "{errors}");
     let versions: Vec<_> = clusters.iter().map(|one| &one["push"]["version"]).collect();
@@ -179,20 +179,8 @@ fn a_link_carries_one_copy_of_a_version_for_all_replicas() {
         (0..KEYS).map(|key| (key.to_string(), value(1, key) + &noise(key))),
     );
     let url = format!("s3://{}/once", S3::BUCKET);
-    let mut command = fondaco();
-    command.args([
-        "build",
-        STORE,
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--partitions",
-        "16",
-    ]);
-    let built = command
-        .args(["--output", &url])
+    let built = fondaco()
+        .args(of_csv("build", STORE, &csv, &["--partitions", "16", "--output", &url]))
         .envs(environment(server.endpoint()))
         .output()
         .unwrap();
@@ -224,7 +212,7 @@ fn a_run_is_known_in_each_cluster_and_to_the_next_leader() {
     let addresses = addresses.each_ref().map(|address| &**address);
     let csv = east.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
-    let push = [&["push", "--run", "daily-1"][..], &input(csv.to_str().unwrap())].concat();
+    let push = of_csv("push", STORE, &csv, &["--run", "daily-1"]);
     let (done, clusters, errors) = outcome(&to(&addresses, &push).output().unwrap());
     assert!(
         done && clusters.iter().all(|one| one["push"]["repeated"] == false),

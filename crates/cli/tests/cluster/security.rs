@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use fondaco_testing::Certificate;
 use redis::{Client, TlsCertificates};
 
 use super::cluster::{Cluster, Shape};
@@ -18,21 +19,19 @@ const OPERATOR: &str = "59d504b980f96034e3d89ad0ad13906be95eca50df5f72697dc371b5
 /// A cluster with users, a token and TLS, which does not run yet, and the certificate of all its processes.
 pub fn secured() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::prepare_shared(Shape::default());
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (cluster.data("certificate.pem"), cluster.data("key.pem"));
-    fs::write(&certificate, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let certificate = Certificate::make(cluster.dir.path(), "certificate", &["127.0.0.1"]);
     cluster.protect(
         &format!("token = {TOKEN:?}\n"),
         &format!(
-            "[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+            "{}\
              [peers]\nuser = \"node\"\npassword = \"operator-password\"\n\
              [[users]]\nname = \"node\"\npassword-sha256 = \"{OPERATOR}\"\nstores = [\"*\"]\n\
              [[users]]\nname = \"reader\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"s\"]\n\
-             [[users]]\nname = \"stranger\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"other\"]\n"
+             [[users]]\nname = \"stranger\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"other\"]\n",
+            certificate.section()
         ),
     );
-    (cluster, certificate)
+    (cluster, certificate.path)
 }
 
 /// Waits until the nodes of a secured cluster are live and have partitions.

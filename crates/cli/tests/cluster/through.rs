@@ -9,8 +9,8 @@ use fondaco_testing::{Kafka, KafkaWriter};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
-use super::node::{until, wait, write_csv};
-use super::values::{KEYS, STORE, input, read_all, value};
+use super::node::{of_csv, until, wait, write_csv};
+use super::values::{KEYS, STORE, read_all, value};
 
 /// So slow that there is time to interfere: a version takes some twenty seconds.
 const SLOWLY: u64 = 20_000;
@@ -68,7 +68,7 @@ fn a_push_through_a_topic_brings_the_same_files() {
     let csv = cluster.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
     let work = tempfile::tempdir().unwrap();
-    let mut push = [&["push", "--create"][..], &input(csv.to_str().unwrap())].concat();
+    let mut push = of_csv("push", STORE, &csv, &["--create"]);
     push.extend(["--work", work.path().to_str().unwrap()]);
     let through = |topic: &str| [&push[..], &["--through", topic]].concat().join("\n");
     let missing = through(&address(&kafka, "missing"));

@@ -42,15 +42,8 @@ fn proxy_to(cluster: &Cluster, name: &str) -> Proxy {
 /// `fondaco deploy --upload` to this address.
 fn deploy(address: &str, build: &Path) -> Command {
     let mut command = fondaco();
-    command.args([
-        "deploy",
-        STORE,
-        build.to_str().unwrap(),
-        "--upload",
-        "--json",
-        "--http",
-        address,
-    ]);
+    command.args(["deploy", STORE, build.to_str().unwrap()]);
+    command.args(["--upload", "--json", "--http", address]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

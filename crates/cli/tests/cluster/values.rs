@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::node::{fondaco, write_csv};
+use super::node::{fondaco, of_csv, write_csv};
 
 /// The number of keys of a version.
 pub const KEYS: u64 = 2000;
@@ -31,11 +31,6 @@ pub fn version_of(text: &str, key: u64) -> Result<u64, String> {
     }
 }
 
-/// The arguments of a build or push of a file with keys and values.
-pub fn input(csv: &str) -> [&str; 6] {
-    [STORE, csv, "--key", "key", "--value", "value"]
-}
-
 /// Builds a version, beside others, and returns its directory.
 pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
     build_by(fondaco(), dir, version, partitions)
@@ -47,8 +42,12 @@ pub fn build_by(mut program: Command, dir: &Path, version: u64, partitions: u32)
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(version, key))));
     let output = dir.join(format!("built-{version}"));
     let done = program
-        .args([&["build"][..], &input(csv.to_str().unwrap())].concat())
-        .args(["--partitions", &partitions.to_string(), "--output"])
+        .args(of_csv(
+            "build",
+            STORE,
+            &csv,
+            &["--partitions", &partitions.to_string(), "--output"],
+        ))
         .arg(&output)
         .output()
         .unwrap();

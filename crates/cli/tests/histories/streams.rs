@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use redis::{Connection, Value};
 
 use super::cluster::{Cluster, Shape};
-use super::node::{until, write_csv};
+use super::node::{of_csv, until, write_csv};
 use super::promises::{End, given};
 
 const NODES: u32 = 3;
@@ -376,16 +376,7 @@ fn replicas_keep_all_events_while_nodes_and_brokers_are_killed() {
     cluster.any().done(&[&["store", "create", "h"][..], &options].concat());
     let csv = cluster.dir.path().join("empty.csv");
     write_csv(&csv, []);
-    let push = [
-        "push",
-        "h",
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--allow-empty",
-    ];
+    let push = of_csv("push", "h", &csv, &["--allow-empty"]);
     cluster.any().done(&push);
 
     let history = History::default();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::node::{Node, fondaco, signal, until, wait, write_csv};
+use super::node::{Node, fondaco, of_csv, signal, until, wait, write_csv};
 
 const KEYS: u64 = 1000;
 
@@ -21,22 +21,13 @@ fn build(dir: &Path, version: u64) -> String {
     let csv = dir.join("input.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(version, key))));
     let output = dir.join(format!("built-{version}"));
+    let output = output.to_str().unwrap();
     let done = fondaco()
-        .args([
-            "build",
-            "s",
-            csv.to_str().unwrap(),
-            "--key",
-            "key",
-            "--value",
-            "value",
-            "--output",
-        ])
-        .arg(&output)
+        .args(of_csv("build", "s", &csv, &["--output", output]))
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    output.to_str().unwrap().to_owned()
+    output.to_owned()
 }
 
 /// Lets some time pass, in which the kill is to fall at a random moment. No condition to wait for: that
@@ -155,16 +146,7 @@ fn a_killed_build_never_looks_complete() {
     for kill in 0..KILLS {
         let output = dir.path().join(format!("version-{kill}"));
         let mut build = fondaco()
-            .args([
-                "build",
-                "s",
-                csv.to_str().unwrap(),
-                "--key",
-                "key",
-                "--memory",
-                "2MiB",
-                "--work",
-            ])
+            .args(of_csv("build", "s", &csv, &["--memory", "2MiB", "--work"]))
             .arg(&work)
             .arg("--output")
             .arg(&output)
@@ -211,17 +193,7 @@ fn the_next_push_deletes_the_build_of_a_killed_one() {
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));
     let node = Node::dev(&dir.path().join("data"));
     node.done(&["store", "create", "s"]);
-    let push = [
-        "push",
-        "s",
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--work",
-        work.to_str().unwrap(),
-    ];
+    let push = of_csv("push", "s", &csv, &["--work", work.to_str().unwrap()]);
     node.done(&["config", "set", "fetch-rate-bytes-per-second=20000"]);
     let mut killed = node
         .command(&push)

@@ -1,12 +1,13 @@
 //! Pushes of differences to the current version.
 
 use std::fs;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fondaco_format::Manifest;
 use serde_json::json;
 
-use super::node::Dev;
+use super::node::{Dev, of_csv};
 
 fn row(n: u32, round: u32) -> (String, String) {
     (n.to_string(), format!("{round}:{n}:{}", "x".repeat(100)))
@@ -107,12 +108,9 @@ fn stores_of_other_kinds_refuse_or_take_differences() {
         dev.csv(name, rows).to_str().unwrap().to_owned()
     };
     let (all, changed) = (csv("all.csv", &[(1, 1), (2, 1)]), csv("changed.csv", &[(2, 2)]));
-    let push = |store: &str, input: &str, more: &[&str]| -> Vec<String> {
-        let command = ["push", store, input, "--key", "key", "--value", "value"];
-        command.iter().chain(more).map(|&word| word.to_owned()).collect()
-    };
-    let refused = |command: Vec<String>| dev.refused(1, &command.iter().map(String::as_str).collect::<Vec<_>>());
-    let done = |command: Vec<String>| dev.done(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    let push = |store, input, more: &[_]| of_csv("push", store, Path::new(input), more);
+    let refused = |command: Vec<&str>| dev.refused(1, &command);
+    let done = |command: Vec<&str>| dev.done(&command);
 
     dev.done(&["store", "create", "versioned", "--kind", "versioned"]);
     let error = refused(push("versioned", &changed, &["--incremental"]));
@@ -120,14 +118,8 @@ fn stores_of_other_kinds_refuse_or_take_differences() {
 
     let edges = dev.csv("edges.csv", [("a".to_owned(), "b".to_owned())]);
     let edges = edges.to_str().unwrap();
-    dev.done(&[
-        "push",
-        "graph",
-        &format!("KNOWS={edges}"),
-        "--edges",
-        "key,value",
-        "--create",
-    ]);
+    let edges = format!("KNOWS={edges}");
+    dev.done(&["push", "graph", &edges, "--edges", "key,value", "--create"]);
     let error = refused(push("graph", &changed, &["--incremental"]));
     assert!(error.contains("graph"), "{error}");
 
@@ -170,16 +162,7 @@ fn a_build_says_up_to_when_it_contains_events() {
         assert_eq!(get(&dev, "counts:2").as_deref(), Some("event"));
     };
     check();
-    let of_push = [
-        "push",
-        "counts",
-        &changed,
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--incremental",
-    ];
+    let of_push = of_csv("push", "counts", Path::new(&changed), &["--incremental"]);
     dev.done(&of_push);
     check();
     // Another time may be said.

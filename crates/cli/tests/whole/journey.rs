@@ -166,15 +166,8 @@ fn a_version_is_built_inspected_deployed_and_rolled_back() {
 fn a_flipped_bit_is_found_by_inspect() {
     let (dev, cities) = with_cities();
     let version = dev.path("version");
-    dev.done(&[
-        "build",
-        "cities",
-        &cities,
-        "--key",
-        "id",
-        "--output",
-        version.to_str().unwrap(),
-    ]);
+    let output = version.to_str().unwrap();
+    dev.done(&["build", "cities", &cities, "--key", "id", "--output", output]);
     let files: Vec<_> = fs::read_dir(&version)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -291,22 +284,15 @@ fn the_error_for_an_unreachable_node_says_what_to_do() {
 #[test]
 fn a_second_node_on_the_same_data_is_refused() {
     let dev = Dev::start();
-    let data = dev.path("data");
     let output = fondaco()
-        .args([
-            "dev",
-            "--resp",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--data",
-            data.to_str().unwrap(),
-        ])
+        .args(["dev", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(dev.path("data"))
         .output()
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(error.contains("in use by the process with pid"), "{error}");
+    let named = format!("in use by the process with pid {}", dev.pid());
+    assert!(error.contains(&named), "{error}");
 }
 
 #[test]

@@ -56,8 +56,7 @@ impl Dev {
     /// Creates a store with these rows as its first version.
     pub fn push(&self, store: &str, rows: impl IntoIterator<Item = (String, String)>) {
         let path = self.csv(&format!("{store}.csv"), rows);
-        let path = path.to_str().unwrap();
-        self.done(&["push", store, path, "--key", "key", "--value", "value", "--create"]);
+        self.done(&of_csv("push", store, &path, &["--create"]));
     }
 }
 
@@ -76,6 +75,20 @@ pub fn write_csv(path: &Path, rows: impl IntoIterator<Item = (String, String)>) 
         text.push_str(&format!("{key},{value}\n"));
     }
     fs::write(path, text).unwrap();
+}
+
+/// The words of a push or a build of a file that [`write_csv`] made.
+pub fn of_csv<'a>(command: &'a str, store: &'a str, csv: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let rows = [
+        command,
+        store,
+        csv.to_str().unwrap(),
+        "--key",
+        "key",
+        "--value",
+        "value",
+    ];
+    [&rows, more].concat()
 }
 
 impl Node {

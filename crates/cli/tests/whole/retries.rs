@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use fondaco_testing::{Answer, relay};
 use serde_json::{Value, json};
 
-use super::node::{Dev, Node, until, wait};
+use super::node::{Dev, Node, of_csv, until, wait};
 
 const STORE: &str = "s";
 
@@ -20,17 +20,7 @@ fn rows(dev: &Dev, content: &str, count: usize) -> PathBuf {
 }
 
 fn arguments<'a>(rows: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
-    let columns = [
-        "push",
-        STORE,
-        rows.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--create",
-    ];
-    [&columns, more].concat()
+    of_csv("push", STORE, rows, &[&["--create"], more].concat())
 }
 
 fn push(node: &Node, rows: &Path, more: &[&str]) -> Value {

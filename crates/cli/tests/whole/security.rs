@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fondaco_testing::Certificate;
 use redis::{Client, TlsCertificates};
 
-use super::node::{Node, fondaco, write_csv};
+use super::node::{Node, fondaco, of_csv, write_csv};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// The SHA-256 of `secret`.
@@ -35,17 +36,7 @@ fn users() -> String {
 fn push(node: &Node, dir: &Path, store: &str, more: &[&str]) {
     let csv = dir.join("input.csv");
     write_csv(&csv, [("1".to_owned(), format!("value in {store}"))]);
-    let arguments = [
-        "push",
-        store,
-        csv.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--create",
-    ];
-    node.done(&[&arguments, more].concat());
+    node.done(&of_csv("push", store, &csv, &[&["--create"], more].concat()));
 }
 
 fn get(redis: &mut redis::Connection, key: &str) -> Result<String, String> {
@@ -154,26 +145,14 @@ fn the_control_port_requires_its_token_except_for_health_checks() {
     assert!(error.contains("the token: it is wrong"), "{error}");
     node.done(&["status", "--token", TOKEN]);
     assert_eq!(node.http_get("/healthz")["alive"], true);
-    for path in ["/metrics", "/openapi.json", "/v1/stores", "/v1/lookup", "/nothing"] {
-        let answer = ureq::get(format!("http://{}{path}", node.http)).call();
-        assert!(
-            matches!(answer, Err(ureq::Error::StatusCode(401))),
-            "{path}: {answer:?}"
-        );
-    }
 }
 
 #[test]
 fn with_tls_configured_both_ports_speak_only_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
-    fs::write(&certificate, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n");
-    let node = Node::server(&configuration(dir.path(), &tls));
-    let ca = certificate.to_str().unwrap();
+    let certificate = Certificate::make(dir.path(), "certificate", &["localhost", "127.0.0.1"]);
+    let node = Node::server(&configuration(dir.path(), &certificate.section()));
+    let ca = certificate.path.to_str().unwrap();
     push(&node, dir.path(), "a", &["--ca", ca]);
     assert_eq!(node.done(&["get", "a:1", "--ca", ca]), "value in a");
     assert_eq!(node.done(&["scan", "a", "--ca", ca]), "a:1\n");
@@ -181,7 +160,7 @@ fn with_tls_configured_both_ports_speak_only_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates = TlsCertificates {
         client_tls: None,
-        root_cert: Some(fs::read(&certificate).unwrap()),
+        root_cert: Some(fs::read(&certificate.path).unwrap()),
     };
     let client = Client::build_with_tls(format!("rediss://{}", node.resp), certificates).unwrap();
     assert_eq!(
@@ -217,40 +196,20 @@ fn with_tls_configured_both_ports_speak_only_tls() {
 #[test]
 fn all_commands_trust_a_self_signed_openssl_certificate() {
     let dir = tempfile::tempdir().unwrap();
-    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ])
+    let hosts = ["localhost", "127.0.0.1"];
+    // An equivalent of the certificate of openssl, which stays if there is no openssl.
+    let certificate = Certificate::make_authority(dir.path(), "certificate", &hosts);
+    let request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost";
+    let _ = Command::new("openssl")
+        .args(request.split(' '))
         .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout"])
-        .arg(&key)
+        .arg(&certificate.key)
         .arg("-out")
-        .arg(&certificate)
+        .arg(&certificate.path)
         .output();
-    if !made.is_ok_and(|made| made.status.success()) {
-        // Without openssl, an equivalent certificate: it is its own authority.
-        let mut params = rcgen::CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let made = rcgen::KeyPair::generate().unwrap();
-        fs::write(&certificate, params.self_signed(&made).unwrap().pem()).unwrap();
-        fs::write(&key, made.serialize_pem()).unwrap();
-    }
-    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", users());
-    // Users come after the token, since the token is not part of a table.
-    let (token, tls) = (
-        format!("token = \"{TOKEN}\"\n"),
-        tls.replace(&format!("token = \"{TOKEN}\"\n"), ""),
-    );
-    let node = Node::server(&configuration(dir.path(), &(token + &tls)));
-    let ca = certificate.to_str().unwrap();
+    // The token comes before all tables.
+    let node = Node::server(&configuration(dir.path(), &(users() + &certificate.section())));
+    let ca = certificate.path.to_str().unwrap();
     let access = ["--ca", ca, "--token", TOKEN];
     push(&node, dir.path(), "a", &access);
     assert_eq!(node.done(&[&["get", "a:1"][..], &access].concat()), "value in a");
@@ -260,10 +219,8 @@ fn all_commands_trust_a_self_signed_openssl_certificate() {
     assert!(wrong.contains("--password"), "{wrong}");
 
     // Another certificate with the same names is not trusted.
-    let other = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let path = dir.path().join("other.pem");
-    fs::write(&path, other.cert.pem()).unwrap();
-    let other = path.to_str().unwrap();
+    let other = Certificate::make(dir.path(), "other", &hosts);
+    let other = other.path.to_str().unwrap();
     let error = node.refused(1, &["status", "--ca", other, "--token", TOKEN]);
     assert!(error.contains("--ca"), "{error}");
     node.refused(1, &[&["scan", "a", "--ca", other][..], &login].concat());
@@ -272,12 +229,8 @@ fn all_commands_trust_a_self_signed_openssl_certificate() {
 #[test]
 fn a_missing_handshake_delays_no_other_client() {
     let dir = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
-    fs::write(&certificate, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n");
-    let node = Node::server(&configuration(dir.path(), &tls));
+    let certificate = Certificate::make(dir.path(), "certificate", &["127.0.0.1"]);
+    let node = Node::server(&configuration(dir.path(), &certificate.section()));
     let silent: Vec<_> = (0..50)
         .map(|at| {
             let address = if at % 2 == 0 { &node.resp } else { &node.http };
@@ -286,7 +239,7 @@ fn a_missing_handshake_delays_no_other_client() {
             socket
         })
         .collect();
-    node.done(&["status", "--ca", certificate.to_str().unwrap()]);
+    node.done(&["status", "--ca", certificate.path.to_str().unwrap()]);
     drop(silent);
 }
 
@@ -345,24 +298,10 @@ fn a_configuration_error_is_reported_with_its_line() {
 #[test]
 fn a_certificate_that_is_not_trusted_is_an_error_in_words_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
-    // Such as `openssl req -x509` makes it.
-    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let make = |name: &str| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        let (certificate_file, key_file) = (dir.path().join(name), dir.path().join(format!("{name}.key")));
-        fs::write(&certificate_file, certificate.pem()).unwrap();
-        fs::write(&key_file, key.serialize_pem()).unwrap();
-        (certificate_file, key_file)
-    };
-    let (own, key) = make("own.pem");
-    let (other, _) = make("other.pem");
-    let node = Node::server(&configuration(
-        dir.path(),
-        &format!("[tls]\ncertificate = {own:?}\nkey = {key:?}\n"),
-    ));
-    let other = other.to_str().unwrap();
+    let make = |name: &str| Certificate::make_authority(dir.path(), name, &["127.0.0.1"]);
+    let (own, other) = (make("own"), make("other"));
+    let node = Node::server(&configuration(dir.path(), &own.section()));
+    let other = other.path.to_str().unwrap();
     for trust in [&["--tls"][..], &["--ca", other]] {
         for command in [
             &["status", "--http", &node.http][..],
@@ -375,7 +314,7 @@ fn a_certificate_that_is_not_trusted_is_an_error_in_words_with_the_remedy() {
             assert!(told.contains("--ca FILE") && !told.contains("Other("), "{told}");
         }
     }
-    let ca = own.to_str().unwrap();
+    let ca = own.path.to_str().unwrap();
     node.done(&["status", "--ca", ca]);
     let port = node.http.rsplit_once(':').unwrap().1;
     let output = fondaco()

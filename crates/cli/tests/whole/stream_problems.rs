@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_testing::Kafka;
 
-use super::node::{Node, until, wait, write_csv};
+use super::node::{Node, of_csv, until, wait, write_csv};
 
 /// A process that is a whole cluster, and reads this Kafka as a user with only the rights that it was allowed.
 fn node(dir: &Path, kafka: &Kafka) -> Node {
@@ -34,15 +34,7 @@ fn each_command_says_why(node: &Node, dir: &Path, kafka: &Kafka, topic: &str, wh
     );
     let (rows, printed) = (dir.join("rows.csv"), dir.join(format!("{topic}.log")));
     write_csv(&rows, [("k".to_owned(), "v".to_owned())]);
-    let mut command = node.command(&[
-        "push",
-        topic,
-        rows.to_str().unwrap(),
-        "--key",
-        "key",
-        "--value",
-        "value",
-    ]);
+    let mut command = node.command(&of_csv("push", topic, &rows, &[]));
     let mut push = command.stderr(File::create(&printed).unwrap()).spawn().unwrap();
     let lines = || {
         let printed = fs::read_to_string(&printed).unwrap();

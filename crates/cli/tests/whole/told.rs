@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::node::{Dev, Node, fondaco, write_csv};
+use super::node::{Dev, Node, fondaco, of_csv, write_csv};
 
 fn rows(count: usize) -> impl Iterator<Item = (String, String)> {
     (0..count).map(|n| (format!("k{n}"), format!("value of {n}")))
@@ -128,9 +128,7 @@ fn two_concurrent_pushes_that_create_the_store_both_succeed() {
     let pushes: Vec<_> = (0..2)
         .map(|number| {
             let path = dev.csv(&format!("{number}.csv"), rows(1000 + number));
-            let path = path.to_str().unwrap();
-            let arguments = ["push", "s", path, "--key", "key", "--value", "value", "--create"];
-            let mut command = dev.command(&arguments);
+            let mut command = dev.command(&of_csv("push", "s", &path, &["--create"]));
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
         .collect();
@@ -170,21 +168,8 @@ fn a_failed_push_keeps_its_build_for_a_retry() {
     // On another file system than the node's data, so that files are copied and need room.
     let work = tempfile::tempdir_in("/dev/shm").unwrap();
     let work = work.path();
-    let said = node.refused(
-        1,
-        &[
-            "push",
-            "s",
-            csv.to_str().unwrap(),
-            "--key",
-            "key",
-            "--value",
-            "value",
-            "--create",
-            "--work",
-            work.to_str().unwrap(),
-        ],
-    );
+    let more = ["--create", "--work", work.to_str().unwrap()];
+    let said = node.refused(1, &of_csv("push", "s", &csv, &more));
     let kept = said
         .split("fondaco deploy s ")
         .nth(1)

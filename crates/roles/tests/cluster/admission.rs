@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::zookeeper;
-use crate::single::{Client, config, eventually};
+use crate::single::{Client, config, until};
 
 fn member(servers: &str, root: &str, role: Role, dir: &Path) -> Config {
     let mut config = config(dir);
@@ -63,9 +63,9 @@ fn nodes_that_must_not_take_part_report_why() {
     // It serves its remembered view, and does not join the other cluster: the entries of its own may have been lost.
     let foreign = Fondaco::start(foreign).unwrap();
     let client = Client::new(foreign.http_addr());
-    eventually("the node to say so", || {
+    until("the node to say so", || {
         let (status, readiness) = client.call("GET", "/readyz", Value::Null);
-        (status == 503 && readiness["reasons"].to_string().contains("belongs to cluster")).then_some(())
+        status == 503 && readiness["reasons"].to_string().contains("belongs to cluster")
     });
     assert_eq!(
         Client::new(elsewhere.http_addr()).get("/v1/nodes")["nodes"],
@@ -138,8 +138,8 @@ fn processes_that_start_without_zookeeper_wait_and_report_it() {
     server.restart();
     let controller = member(&servers, "/fondaco/late", Role::Controller, dirs[1].path());
     let controller = Fondaco::start(controller).unwrap();
-    eventually("the node to be ready", || {
-        (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    until("the node to be ready", || {
+        client.call("GET", "/readyz", Value::Null).0 == 200
     });
     assert_eq!(first_line("PING"), "+PONG\r\n");
     stop(node);

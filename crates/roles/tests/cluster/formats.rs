@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, eventually, names};
+use crate::single::{Builds, names, until};
 use crate::version_files::{add_further, version_1};
 
 /// Stops a node, deletes its versions, and starts it again, so that it has to fetch them from its peers.
@@ -73,8 +73,8 @@ fn unknown_files_of_a_version_reach_nodes_and_their_peers() {
         assert_eq!(of_kind(".inverted"), of_kind(".data"), "{files:?}");
     }
     lose_files(&cluster, "node-3");
-    eventually("node 3 to have what it had", || {
-        (chunk_files(&version("node-3")) == held[2]).then_some(())
+    until("node 3 to have what it had", || {
+        chunk_files(&version("node-3")) == held[2]
     });
     cluster.all_serve(1, 50);
 }

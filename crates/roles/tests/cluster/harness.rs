@@ -1,6 +1,5 @@
 //! Development clusters to test: three nodes, a router and two controllers.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use fondaco_roles::{Config, Dev, DevConfig, RoleError, ZooKeeperConfig};
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::resp::Resp;
-use crate::single::{Client, config, eventually};
+use crate::single::{Client, config, eventually, until};
 
 pub struct TestCluster {
     /// The control port of the router.
@@ -116,17 +115,17 @@ impl TestCluster {
         let names = self.nodes().into_iter().chain(["router-1".to_owned()]);
         for name in names {
             let client = self.member(&name);
-            eventually("the members to be ready", || {
-                (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+            until("the members to be ready", || {
+                client.call("GET", "/readyz", Value::Null).0 == 200
             });
         }
     }
 
     /// Waits until no node is late with the store.
     pub fn wait_no_node_late(&self) {
-        eventually("no node to be late", || {
+        until("no node to be late", || {
             let store = self.client.get("/v1/stores/pymk");
-            (store["late"] == json!([])).then_some(())
+            store["late"] == json!([])
         });
     }
 
@@ -181,15 +180,6 @@ pub fn chunk_files(dir: &Path) -> Vec<String> {
     names
         .filter(|name| name.ends_with(".data") || name.ends_with(".index"))
         .collect()
-}
-
-/// Changes a byte in the middle of a file, without changing other links to it.
-pub fn corrupt(path: &Path) {
-    let mut bytes = fs::read(path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    fs::remove_file(path).unwrap();
-    fs::write(path, bytes).unwrap();
 }
 
 pub fn zookeeper(servers: &str, root: &str) -> ZooKeeperConfig {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
 use crate::resp::Resp;
-use crate::single::{Builds, KEYS, eventually, key, value};
+use crate::single::{Builds, KEYS, eventually, key, until, value};
 
 const PADDING: usize = 50;
 
@@ -44,8 +44,8 @@ fn all_answer(cluster: &TestCluster, expected: &[(&str, &str)]) {
     for member in cluster.nodes().into_iter().chain(["router-1".to_owned()]) {
         let mut client = cluster.resp_of(&member);
         for (key, value) in expected {
-            eventually(&format!("{member} to answer {value} for {key}"), || {
-                (client.ask(&format!("GET pymk:{key}")) == *value).then_some(())
+            until(&format!("{member} to answer {value} for {key}"), || {
+                client.ask(&format!("GET pymk:{key}")) == *value
             });
         }
     }
@@ -161,13 +161,13 @@ fn a_push_rewinds_the_stream_and_a_rollback_loses_nothing() {
         &cluster,
         &[("member-1", "before"), ("member-2", "after"), ("member-3", "of old")],
     );
-    let later = cluster.client.refused(
+    cluster.client.refused(
         "POST",
         "/v1/stores/pymk/pushes",
         json!({"source": builds.build(7), "as_of_unix_ms": as_of + 3_600_000}),
         400,
+        "invalid_request",
     );
-    assert_eq!(later, "invalid_request");
 
     push(&cluster, json!({"source": builds.build(2), "as_of_unix_ms": as_of}));
     let of_base = |number| value(2, number, PADDING);
@@ -246,17 +246,15 @@ fn partitions_that_move_read_the_stream_before_they_answer() {
     let mut clients: Vec<Resp> = ["router-1", "node-1", "node-3"]
         .map(|member| cluster.resp_of(member))
         .into();
-    eventually("the plan to be done", || {
+    until("the plan to be done", || {
         clients.iter_mut().for_each(check);
         let plan = cluster.client.get(&path);
-        (plan["state"] == json!("done")).then_some(())
+        plan["state"] == json!("done")
     });
     cluster.stop("node-1");
     cluster.stop("node-2");
     let mut client = cluster.resp();
-    eventually("the router to know", || {
-        (client.ask("GET pymk:member-0") == "event-0").then_some(())
-    });
+    until("the router to know", || client.ask("GET pymk:member-0") == "event-0");
     check(&mut client);
 }
 
@@ -282,15 +280,13 @@ fn a_hybrid_store_gets_and_gives_up_replicas_under_reads() {
     let mut clients: Vec<Resp> = ["router-1", "node-1", "node-3"]
         .map(|member| cluster.resp_of(member))
         .into();
-    eventually("all events to be served", || {
-        clients.iter_mut().all(is_whole).then_some(())
-    });
+    until("all events to be served", || clients.iter_mut().all(is_whole));
     for replicas in [3, 1, 3] {
-        eventually("the number to be changed", || {
+        until("the number to be changed", || {
             let change = json!({"replicas": replicas});
             let (status, _) = cluster.client.call("PATCH", "/v1/stores/pymk", change);
             assert!(clients.iter_mut().all(is_whole));
-            (status == 200).then_some(())
+            status == 200
         });
         // While nodes fetch the version and read the stream, no answer is without its events.
         eventually("the nodes to have their partitions", || {
@@ -304,37 +300,34 @@ fn a_hybrid_store_gets_and_gives_up_replicas_under_reads() {
     cluster.stop("node-1");
     cluster.stop("node-2");
     let mut last = cluster.resp_of("node-3");
-    eventually("the node that is left to have everything", || {
-        is_whole(&mut last).then_some(())
-    });
+    until("the node that is left to have everything", || is_whole(&mut last));
 }
 
 #[test]
 fn streams_of_other_stores_are_refused() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
-    let refused =
-        |method: &str, path: &str, body: Value, status: u16| cluster.client.refused(method, path, body, status);
-    assert_eq!(
-        refused("POST", "/v1/stores/pymk/events", json!({"events": []}), 409),
-        "not_hybrid"
-    );
-    assert_eq!(refused("GET", "/v1/stores/pymk/stream", Value::Null, 409), "not_hybrid");
+    let client = &cluster.client;
     let builds = Builds::beside();
-    let push = json!({"source": builds.build(1), "as_of_unix_ms": 1});
-    assert_eq!(refused("POST", "/v1/stores/pymk/pushes", push, 409), "not_hybrid");
+    for (method, path, body) in [
+        ("POST", "events", json!({"events": []})),
+        ("GET", "stream", Value::Null),
+        ("POST", "pushes", json!({"source": builds.build(1), "as_of_unix_ms": 1})),
+    ] {
+        client.refused(method, &format!("/v1/stores/pymk/{path}"), body, 409, "not_hybrid");
+    }
     for store in [
         json!({"name": "a", "kind": "hybrid"}),
         json!({"name": "a", "kind": "hybrid", "stream": {"source": "logs"}}),
         json!({"name": "a", "kind": "hybrid", "stream": {"source": "log", "engine": "memory"}}),
     ] {
-        assert_eq!(refused("POST", "/v1/stores", store, 400), "invalid_request");
+        client.refused("POST", "/v1/stores", store, 400, "invalid_request");
     }
     for store in [
         json!({"name": "a", "kind": "batch", "stream": {"source": "log"}}),
         json!({"name": "a", "kind": "hybrid", "value_type": "ids", "stream": {"source": "log"}}),
     ] {
-        assert_eq!(refused("POST", "/v1/stores", store, 409), "other_kind");
+        client.refused("POST", "/v1/stores", store, 409, "other_kind");
     }
 }
 
@@ -358,7 +351,7 @@ fn events_of_a_topic_of_kafka_are_served_within_a_second() {
         topic.flush();
         let sent = Instant::now();
         let mut client = cluster.resp();
-        eventually("the event", || (client.ask("GET pymk:member-1") == text).then_some(()));
+        until("the event", || client.ask("GET pymk:member-1") == text);
         sent.elapsed() >= Duration::from_secs(1)
     };
     // The first ones wait until consumers have found their broker.
@@ -408,12 +401,12 @@ fn a_source_that_fails_is_told_with_its_cause() {
         })
     };
     let begun = Instant::now();
-    eventually("the push to say what it waits for", || {
-        waits(&cluster.client.get("/v1/stores/pymk/push")).then_some(())
+    until("the push to say what it waits for", || {
+        waits(&cluster.client.get("/v1/stores/pymk/push"))
     });
     for member in cluster.nodes() {
-        eventually("the node to warn", || {
-            warnings(&cluster, &member).contains("there is no topic").then_some(())
+        until("the node to warn", || {
+            warnings(&cluster, &member).contains("there is no topic")
         });
     }
     eprintln!("told after {:?}", begun.elapsed());
@@ -435,23 +428,19 @@ fn a_source_that_fails_is_told_with_its_cause() {
         nodes.iter().filter(|node| !node["error"].is_null()).count()
     };
     let first = &cluster.nodes()[0];
-    eventually("all to be well", || (errors() == 0).then_some(()));
+    until("all to be well", || errors() == 0);
     kafka.kill();
     let killed = Instant::now();
-    eventually("all nodes to report it", || {
-        (errors() == cluster.nodes().len()).then_some(())
-    });
-    eventually("a node to warn", || {
-        warnings(&cluster, first)
-            .contains("of store \\\"pymk\\\"")
-            .then_some(())
+    until("all nodes to report it", || errors() == cluster.nodes().len());
+    until("a node to warn", || {
+        warnings(&cluster, first).contains("of store \\\"pymk\\\"")
     });
     eprintln!("told after {:?}", killed.elapsed());
     assert_eq!(cluster.member(first).call("GET", "/readyz", Value::Null).0, 200);
     all_answer(&cluster, &[("member-1", "view")]);
     kafka.restart();
-    eventually("all to be well again", || {
-        (errors() == 0 && warnings(&cluster, first) == "[]").then_some(())
+    until("all to be well again", || {
+        errors() == 0 && warnings(&cluster, first) == "[]"
     });
 }
 

@@ -9,7 +9,7 @@ use fondaco_testing::{ZooKeeper, copy_dir};
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
-use crate::single::{Builds, eventually, names};
+use crate::single::{Builds, eventually, names, until};
 
 /// The data directory of a server.
 fn data(server: &ZooKeeper) -> PathBuf {
@@ -26,9 +26,7 @@ fn fill(cluster: &TestCluster) {
     cluster.client.push(&Builds::beside().build(1));
     let carts = json!({"name": "carts", "kind": "versioned"});
     cluster.client.done("POST", "/v1/stores", carts, 201);
-    eventually("the write", || {
-        (ask(cluster, "router-1", "SET carts:k v") == "+OK").then_some(())
-    });
+    until("the write", || ask(cluster, "router-1", "SET carts:k v") == "+OK");
     cluster.all_serve(1, 50);
     for node in cluster.nodes() {
         eventually("the view to be remembered", || {
@@ -39,7 +37,7 @@ fn fill(cluster: &TestCluster) {
 }
 
 /// Waits until the answer contains the text and the condition holds.
-fn until(says: &str, mut ask: impl FnMut() -> (bool, String)) {
+fn until_told(says: &str, mut ask: impl FnMut() -> (bool, String)) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let (holds, answer) = ask();
@@ -55,7 +53,7 @@ fn until(says: &str, mut ask: impl FnMut() -> (bool, String)) {
 fn all_keep(cluster: &TestCluster, says: &str) {
     for node in cluster.nodes() {
         let client = cluster.member(&node);
-        until(says, || {
+        until_told(says, || {
             let (status, readiness) = client.call("GET", "/readyz", Value::Null);
             (status == 503, readiness["reasons"].to_string())
         });
@@ -63,15 +61,15 @@ fn all_keep(cluster: &TestCluster, says: &str) {
         assert_eq!(names(&cluster.data(&node).join("stores/pymk")), ["version-1"]);
         assert_eq!(client.served_build(50), 1, "{node}");
     }
-    until("v", || (true, ask(cluster, "router-1", "GET carts:k")));
+    until_told("v", || (true, ask(cluster, "router-1", "GET carts:k")));
 }
 
 fn adopt(cluster: &TestCluster, node: &str) {
-    eventually("the adoption", || {
+    until("the adoption", || {
         let (status, answer) = cluster.member(node).call("POST", "/v1/cluster/adopt", json!({}));
         // The service may have come back only just now.
         assert!(status == 200 || status == 503, "{answer}");
-        (status == 200).then_some(())
+        status == 200
     });
 }
 
@@ -82,10 +80,8 @@ fn all_requests_succeed(cluster: &TestCluster) {
     cluster.all_serve(1, 50);
     assert_eq!(cluster.client.push(&Builds::beside().build(2)), 2);
     cluster.all_serve(2, 50);
-    until("v", || (true, ask(cluster, "router-1", "GET carts:k")));
-    eventually("a write", || {
-        (ask(cluster, "router-1", "SET carts:k w") == "+OK").then_some(())
-    });
+    until_told("v", || (true, ask(cluster, "router-1", "GET carts:k")));
+    until("a write", || ask(cluster, "router-1", "SET carts:k w") == "+OK");
 }
 
 #[test]
@@ -137,10 +133,9 @@ fn nothing_is_deleted_when_zookeeper_returns_to_an_older_copy() {
     copy_dir(&copy, &data(&server));
     server.restart();
     all_keep(&cluster, "put back to an older copy");
-    let code = cluster
-        .member("node-1")
-        .refused("POST", "/v1/stores", json!({"name": "other"}), 503);
-    assert_eq!(code, "entries_lost");
+    let other = json!({"name": "other"});
+    let member = cluster.member("node-1");
+    member.refused("POST", "/v1/stores", other, 503, "entries_lost");
     cluster.stop("node-2");
     cluster.start_again("node-2");
     all_keep(&cluster, "put back to an older copy");

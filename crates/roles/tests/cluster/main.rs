@@ -16,8 +16,8 @@ mod version_files;
 mod written;
 
 mod admission;
-mod failures;
 mod formats;
+mod full_disk;
 mod hybrid;
 mod lost;
 mod mirrored;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
 use crate::hybrid::{create, now_ms, push};
-use crate::single::{Builds, KEYS, eventually, key, value};
+use crate::single::{Builds, KEYS, key, until, value};
 
 const PARTITIONS: i32 = 3;
 const PADDING: usize = 50;
@@ -84,8 +84,8 @@ fn all_answer(cluster: &TestCluster, ends: &[String], build: u64, latest: &Lates
                 None => "$-1".to_owned(),
             };
             // Other partitions of the store may read the stream later.
-            eventually(&format!("{member} to answer {expected} for {name}"), || {
-                (client.ask(&format!("GET pymk:{name}")) == expected).then_some(())
+            until(&format!("{member} to answer {expected} for {name}"), || {
+                client.ask(&format!("GET pymk:{name}")) == expected
             });
         }
     }

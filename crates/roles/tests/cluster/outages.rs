@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use fondaco_testing::ZooKeeper;
 
 use crate::harness::{TestCluster, zookeeper};
-use crate::single::{Builds, eventually};
+use crate::single::{Builds, eventually, until};
 
 #[test]
 fn without_zookeeper_nodes_serve_the_known_versions_also_after_restart() {
@@ -27,15 +27,13 @@ fn without_zookeeper_nodes_serve_the_known_versions_also_after_restart() {
     }
 
     server.kill();
-    eventually("the silence to be noticed", || {
+    until("the silence to be noticed", || {
         let status = cluster.member("node-1").get("/v1/status");
-        status["coordination_silent_ms"].is_u64().then_some(())
+        status["coordination_silent_ms"].is_u64()
     });
     cluster.all_serve(1, 50);
-    let code = cluster
-        .client
-        .refused("POST", "/v1/stores", json!({"name": "other"}), 503);
-    assert_eq!(code, "unavailable");
+    let other = json!({"name": "other"});
+    cluster.client.refused("POST", "/v1/stores", other, 503, "unavailable");
     cluster.stop("node-2");
     cluster.start_again("node-2");
     assert_eq!(cluster.member("node-2").call("GET", "/readyz", Value::Null).0, 200);
@@ -43,10 +41,10 @@ fn without_zookeeper_nodes_serve_the_known_versions_also_after_restart() {
     cluster.all_serve(1, 50);
 
     server.restart();
-    eventually("the cluster to be whole again", || {
+    until("the cluster to be whole again", || {
         let nodes = cluster.client.get("/v1/nodes");
         let nodes = nodes["nodes"].as_array().unwrap();
-        nodes.iter().all(|node| node["live"] == json!(true)).then_some(())
+        nodes.iter().all(|node| node["live"] == json!(true))
     });
     assert_eq!(cluster.client.push(&builds.build(2)), 2);
     cluster.all_serve(2, 50);

@@ -9,7 +9,7 @@ use fondaco_format::Compression;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, KEYS, PARTITIONS, eventually, key, names};
+use crate::single::{Builds, KEYS, PARTITIONS, eventually, key, names, until};
 use crate::written::{self, Shape};
 
 fn partitions(cluster: &TestCluster) -> Vec<u64> {
@@ -21,9 +21,9 @@ fn partitions(cluster: &TestCluster) -> Vec<u64> {
 /// Makes a plan and runs it to its end.
 fn run(cluster: &TestCluster, request: Value) {
     let number = begin(cluster, request);
-    eventually("the plan to be done", || {
+    until("the plan to be done", || {
         let plan = cluster.client.get(&format!("/v1/plans/{number}"));
-        (plan["state"] == json!("done")).then_some(())
+        plan["state"] == json!("done")
     });
     cluster.wait_ready();
 }
@@ -60,9 +60,9 @@ fn a_drained_node_is_kept_or_forgotten() {
     );
     run(&cluster, json!({"remove": [3]}));
     cluster.stop("node-3");
-    eventually("the node to be forgotten", || {
+    until("the node to be forgotten", || {
         let (status, _) = cluster.client.call("DELETE", "/v1/nodes/3", json!({}));
-        (status == 200).then_some(())
+        status == 200
     });
     assert_eq!(partitions(&cluster).len(), 2);
     cluster.all_serve(1, 50);
@@ -128,7 +128,7 @@ fn partitions_that_moved_away_are_restored_when_they_return() {
 
     run(&cluster, json!({"add": [3]}));
     let moved = partitions(&cluster)[2] as usize;
-    eventually("the moved partitions to be in the trash", || {
+    until("the moved partitions to be in the trash", || {
         let first_chunks = |node: &&str| {
             let trash = cluster.data(node).join("trash");
             let files = names(&trash).into_iter().flat_map(|item| names(&trash.join(item)));
@@ -136,7 +136,7 @@ fn partitions_that_moved_away_are_restored_when_they_return() {
                 .filter(|name| name.contains("-c0000-") && name.ends_with(".data"))
                 .count()
         };
-        (both.iter().map(first_chunks).sum::<usize>() == moved).then_some(())
+        both.iter().map(first_chunks).sum::<usize>() == moved
     });
     cluster.all_serve(1, 1000);
 
@@ -158,21 +158,15 @@ fn a_cancelled_plan_leaves_no_files() {
 
     cluster.client.set_rate(8 << 10);
     let number = begin(&cluster, json!({"remove": [1]}));
-    eventually("both to fetch", || {
-        others
-            .iter()
-            .zip(&before)
-            .all(|(node, before)| files(node) != *before)
-            .then_some(())
+    until("both to fetch", || {
+        others.iter().zip(&before).all(|(node, before)| files(node) != *before)
     });
     let (status, plan) = cluster
         .client
         .call("DELETE", &format!("/v1/plans/{number}"), Value::Null);
     assert_eq!((status, &plan["state"]), (200, &json!("cancelled")), "{plan}");
     for (node, before) in others.iter().zip(&before) {
-        eventually("the fetched files to be gone", || {
-            (files(node) == *before).then_some(())
-        });
+        until("the fetched files to be gone", || files(node) == *before);
     }
     cluster.client.set_rate(0);
     assert_eq!(others.map(files), before);
@@ -210,17 +204,17 @@ fn a_plan_is_saved_run_paused_and_resumed() {
     let (status, plan) = cluster.client.call("POST", "/v1/plans/1/pause", Value::Null);
     assert_eq!((status, &plan["state"]), (200, &json!("paused")), "{plan}");
     cluster.client.set_rate(0);
-    eventually("what has begun to be completed", || {
+    until("what has begun to be completed", || {
         let found = cluster.client.get("/v1/routing");
-        (found["next"] == Value::Null).then_some(())
+        found["next"] == Value::Null
     });
     let paused = cluster.client.get("/v1/plans/1");
     let left = paused["partitions"].as_u64().unwrap() - paused["partitions_done"].as_u64().unwrap();
     assert!(left > 0, "{paused}");
     let (status, plan) = cluster.client.call("POST", "/v1/plans/1/resume", Value::Null);
     assert_eq!((status, &plan["state"]), (200, &json!("running")), "{plan}");
-    eventually("the plan to be done", || {
-        (cluster.client.get("/v1/plans/1")["state"] == json!("done")).then_some(())
+    until("the plan to be done", || {
+        cluster.client.get("/v1/plans/1")["state"] == json!("done")
     });
     cluster.all_serve(1, 1000);
 }
@@ -261,8 +255,8 @@ fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
     };
     written::write_for("gone", source.path(), &records.collect(), &shape);
     client.done("POST", "/v1/stores/gone/pushes", json!({"source": source.path()}), 202);
-    eventually("the other store to be served", || {
-        (client.get("/v1/stores/gone/push")["state"] == json!("swapped")).then_some(())
+    until("the other store to be served", || {
+        client.get("/v1/stores/gone/push")["state"] == json!("swapped")
     });
     drop(source);
     let is_whole = |store: &str| {
@@ -280,15 +274,13 @@ fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
         .map(|(at, _)| at)
         .collect();
     cluster.stop("node-3");
-    eventually("keys to be missing", || (!is_whole("pymk")).then_some(()));
+    until("keys to be missing", || !is_whole("pymk"));
     let moves: Vec<_> = lost
         .iter()
         .map(|at| json!({"partition": at, "from": 3, "to": 4}))
         .collect();
     let number = begin(&cluster, json!({"moves": moves}));
-    eventually("the store whose source is there to be available", || {
-        is_whole("pymk").then_some(())
-    });
+    until("the store whose source is there to be available", || is_whole("pymk"));
     let plan = eventually("the plan to be done", || {
         let plan = client.get(&format!("/v1/plans/{number}"));
         (plan["state"] == json!("done")).then_some(plan)
@@ -307,6 +299,6 @@ fn a_store_that_only_a_lost_node_had_holds_up_no_other() {
 
     // It has kept the last copy of what it does not own any more.
     cluster.start_again("node-3");
-    eventually("the last copy to be fetched", || is_whole("gone").then_some(()));
-    eventually("nothing to be missing", || is_whole("pymk").then_some(()));
+    until("the last copy to be fetched", || is_whole("gone"));
+    until("nothing to be missing", || is_whole("pymk"));
 }

@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, chunk_files};
-use crate::single::{Builds, eventually, wait_for_dirs};
+use crate::single::{Builds, names, until};
 
 #[test]
 fn nodes_fetch_their_partitions_and_members_serve_all_keys() {
     let cluster = TestCluster::start();
     cluster.create(json!({}));
-    let builds = Builds::beside();
+    let builds = Builds::elsewhere(50);
     let source = builds.build(1);
     assert_eq!(cluster.client.push(&source), 1);
     cluster.all_serve(1, 50);
+    let source_files = names(&source);
     // Two replicas of each file, and no node has all files.
     let all = chunk_files(&source).len();
     let held: Vec<usize> = cluster
@@ -22,6 +23,13 @@ fn nodes_fetch_their_partitions_and_members_serve_all_keys() {
         .collect();
     assert_eq!(held.iter().sum::<usize>(), 2 * all, "{held:?} of {all}");
     assert!(held.iter().all(|&files| 0 < files && files < all), "{held:?} of {all}");
+    for node in cluster.nodes() {
+        let files = names(&cluster.data(&node).join("stores/pymk/version-1"));
+        assert!(
+            files.iter().all(|file| source_files.contains(file)),
+            "{node}: {files:?}"
+        );
+    }
 
     let store = cluster.client.get("/v1/stores/pymk");
     let nodes = store["versions"][0]["nodes"].as_array().unwrap();
@@ -46,9 +54,7 @@ fn nodes_make_chunks_from_patches_and_give_them_to_peers() {
     cluster.stop("node-2");
     std::fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();
     cluster.start_again("node-2");
-    eventually("the node has its chunks from peers", || {
-        (held() == before).then_some(())
-    });
+    until("the node has its chunks from peers", || held() == before);
     cluster.all_serve(2, 50);
 }
 
@@ -79,9 +85,9 @@ fn a_push_continues_when_the_leading_controller_stops() {
     let builds = Builds::elsewhere(1000);
     cluster.client.set_rate(64 << 10);
     cluster.client.begin_push(&builds.build(1));
-    eventually("bytes to arrive", || {
+    until("bytes to arrive", || {
         let push = cluster.client.get("/v1/stores/pymk/push");
-        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+        push["bytes_done"].as_u64() > Some(0)
     });
     let leader = cluster.leader();
     cluster.stop(&leader);
@@ -89,24 +95,6 @@ fn a_push_continues_when_the_leading_controller_stops() {
     cluster.client.set_rate(0);
     assert_eq!(cluster.client.ended_push()["state"], "swapped");
     cluster.all_serve(1, 1000);
-}
-
-#[test]
-fn a_cancelled_push_is_deleted_on_all_nodes() {
-    let cluster = TestCluster::start();
-    cluster.create(json!({}));
-    let builds = Builds::elsewhere(1000);
-    cluster.client.set_rate(64 << 10);
-    cluster.client.begin_push(&builds.build(1));
-    eventually("all nodes to fetch", || {
-        let push = cluster.client.get("/v1/stores/pymk/push");
-        (push["nodes"].as_array().unwrap().len() == 3).then_some(())
-    });
-    let (status, push) = cluster.client.call("DELETE", "/v1/stores/pymk/push", Value::Null);
-    assert_eq!((status, &push["state"]), (200, &json!("cancelled")), "{push}");
-    for node in cluster.nodes() {
-        wait_for_dirs(&cluster.data(&node), &[]);
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::TestCluster;
-use crate::single::eventually;
+use crate::single::{eventually, until};
 use crate::versioned::{Writer, create};
 
 const NODE: &str = "node-2";
@@ -35,8 +35,8 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     put_back_dir(copy, &data);
     OTHERS.iter().for_each(|other| cluster.stop(other));
     cluster.start_again(NODE);
-    eventually("the older copy to be noticed", || {
-        (cluster.metric(NODE, "fondaco_partitions_behind") > 0).then_some(())
+    until("the older copy to be noticed", || {
+        cluster.metric(NODE, "fondaco_partitions_behind") > 0
     });
     let losses = cluster.member(NODE).get("/v1/losses")["losses"].to_string();
     assert!(losses.contains("older copy"), "{losses}");
@@ -51,8 +51,8 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     }
     assert!(now["count"].as_u64() > last["count"].as_u64());
     OTHERS.iter().for_each(|other| cluster.start_again(other));
-    eventually("the lost writes to be recovered", || {
-        (cluster.metric(NODE, "fondaco_partitions_behind") == 0).then_some(())
+    until("the lost writes to be recovered", || {
+        cluster.metric(NODE, "fondaco_partitions_behind") == 0
     });
     cluster.wait_ready();
     OTHERS.iter().for_each(|other| cluster.stop(other));
@@ -79,8 +79,8 @@ fn a_node_restored_from_a_copy_recovers_before_it_answers() {
     cluster.start_again(NODE);
     cluster.wait_ready();
     let mut writer = writer.again(cluster.resp());
-    eventually("the nodes to be reached again", || {
-        (writer.ask("SET cart:first y") == "+OK").then_some(())
+    until("the nodes to be reached again", || {
+        writer.ask("SET cart:first y") == "+OK"
     });
     writer.write(60..90, "c");
     cluster.stop(NODE);
@@ -117,12 +117,12 @@ fn the_count_rises_only_while_the_node_takes_writes() {
     for round in 0..2 {
         let before = count();
         writer.write(0..10, &round.to_string());
-        eventually("another count", || (count() > before).then_some(()));
+        until("another count", || count() > before);
     }
     let looks = || cluster.metric(NODE, "fondaco_agent_looks_total");
     eventually("a count that stays", || {
         let (before, begun) = (count(), looks());
-        eventually("three looks", || (looks() > begun + 3).then_some(()));
+        until("three looks", || looks() > begun + 3);
         (count() == before).then_some(())
     });
 }

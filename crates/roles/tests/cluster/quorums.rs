@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::eventually;
+use crate::single::until;
 use crate::versioned::{Writer, create};
 
 /// The value of a field of `CLUSTER INFO`.
@@ -32,15 +32,15 @@ fn every_port_reports_a_lost_quorum_and_nodes_stay_ready() {
     }
     let store = cluster.client.get("/v1/stores/cart");
     assert_eq!(store["without_quorum"], json!({"reads": 0, "writes": 0}), "{store}");
-    eventually("the nodes to report their keys", || {
-        (cluster.client.get("/v1/stores/cart")["keys"] == json!(101)).then_some(())
+    until("the nodes to report their keys", || {
+        cluster.client.get("/v1/stores/cart")["keys"] == json!(101)
     });
 
     cluster.stop("node-2");
     cluster.stop("node-3");
     for member in ["node-1", "router-1"] {
-        eventually("the others to be seen as absent", || {
-            (cluster_info(&cluster, member, "cluster_state") == "fail").then_some(())
+        until("the others to be seen as absent", || {
+            cluster_info(&cluster, member, "cluster_state") == "fail"
         });
         let warnings = warnings(&cluster, member);
         let expected =
@@ -66,8 +66,8 @@ fn every_port_reports_a_lost_quorum_and_nodes_stay_ready() {
     cluster.start_again("node-2");
     cluster.wait_ready();
     for member in ["node-1", "router-1"] {
-        eventually("there to be a quorum again", || {
-            (cluster_info(&cluster, member, "cluster_state") == "ok").then_some(())
+        until("there to be a quorum again", || {
+            cluster_info(&cluster, member, "cluster_state") == "ok"
         });
         assert_eq!(warnings(&cluster, member), "[]");
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
 use crate::resp::Resp;
-use crate::single::eventually;
+use crate::single::{eventually, until};
 
 /// A client that writes and reads over one connection.
 pub struct Writer {
@@ -68,9 +68,9 @@ impl Writer {
 pub fn create(cluster: &TestCluster, settings: Value) {
     let store = json!({"name": "cart", "kind": "versioned", "versioned": settings});
     cluster.client.done("POST", "/v1/stores", store, 201);
-    eventually("the store to be known", || {
+    until("the store to be known", || {
         let mut writer = Writer::new(cluster);
-        (writer.ask("SET cart:first x") == "+OK").then_some(())
+        writer.ask("SET cart:first x") == "+OK"
     });
 }
 
@@ -86,9 +86,9 @@ fn partitions_move_between_nodes_while_they_are_written_to() {
     ] {
         cluster.client.done("POST", "/v1/plans", plan, 202);
         writer.write(70..130, &format!("b{number}"));
-        eventually("the plan to be done", || {
+        until("the plan to be done", || {
             let plan = cluster.client.get(&format!("/v1/plans/{number}"));
-            (plan["state"] == json!("done")).then_some(())
+            plan["state"] == json!("done")
         });
         // At once, and from one replica: each has every acknowledged write.
         writer.check();
@@ -113,18 +113,16 @@ fn a_dropped_store_is_restored_whole_after_its_partitions_moved() {
     let plan = json!({"add": [3], "remove": [1, 2], "run": true});
     let answer = cluster.client.done("POST", "/v1/plans", plan, 202);
     let path = format!("/v1/plans/{}", answer["number"]);
-    eventually("the plan to be done", || {
+    until("the plan to be done", || {
         let plan = cluster.client.get(&path);
-        (plan["state"] == json!("done")).then_some(())
+        plan["state"] == json!("done")
     });
     // The nodes that had the records when the store was dropped are not needed any more.
     cluster.stop("node-1");
     cluster.stop("node-2");
     let path = "/v1/stores/cart/restore";
     assert_eq!(cluster.client.call("POST", path, Value::Null).0, 200);
-    eventually("the store to be known", || {
-        (writer.ask("SET cart:first x") == "+OK").then_some(())
-    });
+    until("the store to be known", || writer.ask("SET cart:first x") == "+OK");
     writer.check();
 }
 
@@ -144,14 +142,14 @@ fn nodes_recover_writes_after_an_absence_or_a_lost_disk() {
     // Until it has recovered, coordinators count on the other replicas.
     writer.check();
     writer.write(80..110, "c");
-    eventually("the lost writes to be recovered", || {
-        (cluster.metric("node-2", "fondaco_partitions_behind") == 0).then_some(())
+    until("the lost writes to be recovered", || {
+        cluster.metric("node-2", "fondaco_partitions_behind") == 0
     });
     // Any two of the three have every write.
     for away in ["node-1", "node-2", "node-3"] {
-        eventually("hints to be delivered", || {
+        until("hints to be delivered", || {
             let hinted = |node: &String| cluster.metric(node, "fondaco_hinted_nodes") > 0;
-            (!cluster.nodes().iter().any(hinted)).then_some(())
+            !cluster.nodes().iter().any(hinted)
         });
         cluster.stop(away);
         writer.check();
@@ -222,22 +220,20 @@ fn a_store_with_an_unreadable_record_is_not_dropped() {
     cluster.stop("node-1");
     fs::remove_file(cluster.data("node-1").join("view.json")).unwrap();
     cluster.start_again("node-1");
-    eventually("the entry to be noticed", || {
+    until("the entry to be noticed", || {
         let problems = cluster.member("node-1").get("/v1/cluster")["problems"].to_string();
-        problems.contains("of_a_later_release").then_some(())
+        problems.contains("of_a_later_release")
     });
     let looks = || cluster.metric("node-1", "fondaco_agent_looks_total");
     let begun = looks();
-    eventually("three looks at the unreadable record", || {
-        (looks() > begun + 3).then_some(())
-    });
+    until("three looks at the unreadable record", || looks() > begun + 3);
     // The other nodes cannot help.
     cluster.stop("node-2");
     cluster.stop("node-3");
     coordination.write(&path, &entry.bytes, Some(revision)).unwrap();
     let mut of_one = writer.again(cluster.resp_of("node-1"));
-    eventually("the store to be known again", || {
-        of_one.ask("GET cart:0").starts_with("a-").then_some(())
+    until("the store to be known again", || {
+        of_one.ask("GET cart:0").starts_with("a-")
     });
     of_one.check();
 }

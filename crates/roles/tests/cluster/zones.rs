@@ -8,7 +8,7 @@ use fondaco_model::Placement;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::eventually;
+use crate::single::until;
 
 /// How many keys are written again and again.
 const KEYS: usize = 40;
@@ -49,9 +49,9 @@ impl Load {
     fn continues(&self) {
         // The present round began earlier.
         let goal = self.rounds.load(SeqCst) + 2;
-        eventually("writes and reads to continue", || {
+        until("writes and reads to continue", || {
             assert!(!self.thread.is_finished(), "one of them failed");
-            (self.rounds.load(SeqCst) >= goal).then_some(())
+            self.rounds.load(SeqCst) >= goal
         });
     }
 
@@ -67,8 +67,8 @@ fn create(cluster: &TestCluster, store: &str, versioned: Value) {
     let body = json!({"name": store, "kind": "versioned", "versioned": versioned});
     cluster.client.done("POST", "/v1/stores", body, 201);
     let mut connection = cluster.resp();
-    eventually("the store to be known", || {
-        (connection.ask(&format!("SET {store}:first x")) == "+OK").then_some(())
+    until("the store to be known", || {
+        connection.ask(&format!("SET {store}:first x")) == "+OK"
     });
 }
 
@@ -106,8 +106,8 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
         );
     }
     for node in ZONES[0] {
-        eventually("hints in the zone of the router", || {
-            (cluster.metric(node, "fondaco_hinted_nodes") > 0).then_some(())
+        until("hints in the zone of the router", || {
+            cluster.metric(node, "fondaco_hinted_nodes") > 0
         });
     }
 
@@ -115,15 +115,15 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
         cluster.start_again(node);
     }
     cluster.wait_ready();
-    eventually("the store that wants all zones to be written to", || {
-        (connection.ask("SET ledger:first z") == "+OK").then_some(())
+    until("the store that wants all zones to be written to", || {
+        connection.ask("SET ledger:first z") == "+OK"
     });
     assert_eq!(connection.ask("GET ledger:first"), "z");
     load.continues();
     let last = load.end();
     for node in cluster.nodes() {
-        eventually("hints to be delivered", || {
-            (cluster.metric(&node, "fondaco_hinted_nodes") == 0).then_some(())
+        until("hints to be delivered", || {
+            cluster.metric(&node, "fondaco_hinted_nodes") == 0
         });
     }
     replicas_become_equal(&cluster);
@@ -136,7 +136,7 @@ fn a_lost_zone_recovers_missed_writes_when_it_is_back() {
 fn replicas_become_equal(cluster: &TestCluster) {
     let mut zones = ZONES.map(|zone| zone.map(|node| cluster.resp_of(node)));
     for key in 0..KEYS {
-        eventually("the replicas to be equal", || {
+        until("the replicas to be equal", || {
             let mut records = zones.each_mut().map(|zone| {
                 let replies = zone.each_mut().map(|node| {
                     node.bytes(&format!("FONDACO.RGET v1;timeout=1000 1 FULL cart {key}"))
@@ -148,7 +148,7 @@ fn replicas_become_equal(cluster: &TestCluster) {
                 record
             });
             records.sort_unstable();
-            (records[0] == records[2] && records[0] != b"$-1").then_some(())
+            records[0] == records[2] && records[0] != b"$-1"
         });
     }
 }

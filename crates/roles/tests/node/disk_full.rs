@@ -3,7 +3,7 @@
 use fondaco_testing::SmallDisk;
 use serde_json::json;
 
-use crate::harness::{Builds, Client, config, eventually, wait_for_dirs};
+use crate::harness::{Builds, Client, config, until, wait_for_dirs};
 
 #[test]
 fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace() {
@@ -16,16 +16,15 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
 
     let large = Builds::elsewhere(20_000);
     let request = json!({"source": large.build(1)});
-    let code = client.refused("POST", "/v1/stores/pymk/pushes", request, 507);
-    assert_eq!(code, "not_enough_space");
+    client.refused("POST", "/v1/stores/pymk/pushes", request, 507, "not_enough_space");
 
     // It fits when it begins; then the test fills the disk.
     let fits = Builds::elsewhere(3000);
     client.set_rate(40 << 10);
     client.begin_push(&fits.build(2));
-    eventually("bytes to arrive", || {
+    until("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");
-        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+        push["bytes_done"].as_u64() > Some(0)
     });
     let filler = disk.path().join("filler");
     std::fs::write(&filler, vec![0; 4 << 20]).unwrap_err();

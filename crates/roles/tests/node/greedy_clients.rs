@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Client, TestNode, config, eventually};
+use crate::harness::{Client, TestNode, config, until};
 use crate::security::exchange;
 
 const TOKEN: &str = "a token of some length";
@@ -64,8 +64,8 @@ fn the_oldest_half_sent_bodies_give_way_to_other_requests() {
     };
     // These are the oldest: all other requests are sent after them.
     let mut oldest: Vec<_> = (0..3).map(half_sent).collect();
-    eventually("half-sent requests to be taken", || {
-        (node.client.get("/v1/status")["role"] == "single").then_some(())
+    until("half-sent requests to be taken", || {
+        node.client.get("/v1/status")["role"] == "single"
     });
     // As many as the limit allows, together with those.
     let mut others: Vec<_> = (0..61).map(half_sent).collect();

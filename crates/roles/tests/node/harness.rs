@@ -11,7 +11,7 @@ use fondaco_format::{
     ChunkPlan, Compression, DATA_HEADER_BYTES, MANIFEST_FILE, Manifest, PatchEntry, RECORD_HEADER_BYTES, write_patch,
 };
 use fondaco_roles::{Config, Fondaco, Running};
-pub use fondaco_testing::eventually;
+pub use fondaco_testing::{eventually, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -209,14 +209,14 @@ impl Client {
         self.done("GET", path, Value::Null, 200)
     }
 
-    /// A request that is refused; returns the code of the error.
-    pub fn refused(&self, method: &str, path: &str, body: Value, status: u16) -> String {
+    /// A request that is refused with this status and code.
+    pub fn refused(&self, method: &str, path: &str, body: Value, status: u16, code: &str) {
         let answer = self.done(method, path, body, status);
+        assert_eq!(answer["error"]["code"], code, "{method} {path}: {answer}");
         assert!(
             answer["error"]["message"].as_str().is_some_and(|text| text.len() > 10),
             "{answer}"
         );
-        answer["error"]["code"].as_str().unwrap().to_owned()
     }
 
     pub fn create(&self, backups: u32) {
@@ -316,8 +316,8 @@ impl TestNode {
 
     /// Waits until it is ready.
     pub fn wait_ready(&self) {
-        eventually("the node to be ready", || {
-            (self.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        until("the node to be ready", || {
+            self.client.call("GET", "/readyz", Value::Null).0 == 200
         });
     }
 

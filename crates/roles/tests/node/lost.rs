@@ -8,7 +8,7 @@ use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, TestNode, eventually, names};
+use crate::harness::{Builds, Client, TestNode, eventually, names, until};
 
 /// A node with a batch store and a versioned one, both with data.
 fn node_with_data() -> TestNode {
@@ -113,8 +113,8 @@ fn a_node_with_emptied_metadata_serves_its_remembered_view() {
     let node = TestNode::keeping(dir);
     node.wait_not_ready("fondaco cluster adopt");
     serves_all(&node);
-    let code = node.client.refused("POST", "/v1/stores", json!({"name": "s"}), 503);
-    assert_eq!(code, "entries_lost");
+    node.client
+        .refused("POST", "/v1/stores", json!({"name": "s"}), 503, "entries_lost");
     adopt(&node, json!({}));
     node.wait_ready();
     serves_all(&node);
@@ -165,8 +165,8 @@ fn drop_both(node: &TestNode) {
         let path = format!("/v1/stores/{store}");
         assert_eq!(node.client.call("DELETE", &path, Value::Null).0, 204);
     }
-    eventually("the version to be in the trash", || {
-        (node.client.get("/v1/status")["versions_in_trash"] == json!(1)).then_some(())
+    until("the version to be in the trash", || {
+        node.client.get("/v1/status")["versions_in_trash"] == json!(1)
     });
     assert_eq!(ask(node, "GET carts:k").split(' ').next(), Some("-NOSTORE"));
 }
@@ -175,7 +175,7 @@ fn restore_both(node: &TestNode) {
     for store in ["pymk", "carts"] {
         let path = format!("/v1/stores/{store}/restore");
         node.client.done("POST", &path, Value::Null, 200);
-        assert_eq!(node.client.refused("POST", &path, Value::Null, 409), "store_exists");
+        node.client.refused("POST", &path, Value::Null, 409, "store_exists");
     }
     node.wait_ready();
     serves_all(node);
@@ -204,7 +204,7 @@ fn a_dropped_store_can_be_deleted_at_once() {
     node.wait_for_dirs(&[]);
     for store in ["pymk", "carts"] {
         let path = format!("/v1/stores/{store}/restore");
-        assert_eq!(node.client.refused("POST", &path, Value::Null, 409), "not_restorable");
+        node.client.refused("POST", &path, Value::Null, 409, "not_restorable");
     }
     node.wait_ready();
 }

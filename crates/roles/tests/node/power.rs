@@ -8,7 +8,7 @@ use fondaco_testing::MariaDb;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Client, NodeProcess, TestNode, config, eventually};
+use crate::harness::{Client, NodeProcess, TestNode, config, until};
 use crate::lost::ask;
 use crate::resp::Resp;
 
@@ -42,12 +42,12 @@ fn killed() -> TempDir {
     create(&node.client, "carts", json!({}));
     create(&node.client, "bills", json!({"durability": "fsync"}));
     for store in ["carts", "bills"] {
-        eventually("the write", || {
-            (Resp::at(node.resp).ask(&format!("SET {store}:k v")) == "+OK").then_some(())
+        until("the write", || {
+            Resp::at(node.resp).ask(&format!("SET {store}:k v")) == "+OK"
         });
     }
     // Until no loss is recorded: the directory was new.
-    eventually("a whole directory", || is_whole(dir.path()).then_some(()));
+    until("a whole directory", || is_whole(dir.path()));
     node.kill();
     dir
 }
@@ -96,9 +96,7 @@ fn a_lagging_database_is_not_read_until_loss_is_accepted() {
         TestNode::start_with(dir, config)
     };
     let set = |node: &TestNode, value: &str| {
-        eventually("the write", || {
-            (ask(node, &format!("SET carts:k {value}")) == "+OK").then_some(())
-        });
+        until("the write", || ask(node, &format!("SET carts:k {value}")) == "+OK");
     };
     let mut node = start(TempDir::new().unwrap());
     create(&node.client, "carts", json!({"engine": "mysql"}));
@@ -118,10 +116,8 @@ fn a_lagging_database_is_not_read_until_loss_is_accepted() {
             ask(&node, "SET carts:other x");
         }
         node.wait_not_ready("went back to an older state");
-        eventually("reads to be refused", || {
-            ask(&node, "GET carts:k")
-                .contains("fondaco repair losses")
-                .then_some(())
+        until("reads to be refused", || {
+            ask(&node, "GET carts:k").contains("fondaco repair losses")
         });
         accept_loss(&node, "mysql");
         node.wait_ready();

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use fondaco_format::GIVEN_AWAY_FILE;
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, KEYS, TestNode, eventually, key, names, value};
+use crate::harness::{Builds, Client, KEYS, TestNode, key, names, until, value};
 
 const PUSHES: &str = "/v1/stores/pymk/pushes";
 
@@ -14,10 +14,10 @@ const PUSHES: &str = "/v1/stores/pymk/pushes";
 fn begin_slow_push(client: &Client, builds: &Builds, build: u64) {
     client.set_rate(16 << 10);
     client.begin_push(&builds.build(build));
-    eventually("bytes to arrive", || {
+    until("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");
         assert_eq!(push["state"], "fetching", "{push}");
-        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+        push["bytes_done"].as_u64() > Some(0)
     });
 }
 
@@ -34,8 +34,7 @@ fn a_second_push_is_refused_and_names_the_first() {
         answer["error"]["message"].as_str().unwrap().contains("version 1"),
         "{answer}"
     );
-    let code = client.refused("DELETE", "/v1/stores/pymk", Value::Null, 409);
-    assert_eq!(code, "push_in_progress");
+    client.refused("DELETE", "/v1/stores/pymk", Value::Null, 409, "push_in_progress");
     // The rate can be changed while it runs.
     client.set_rate(0);
     assert_eq!(client.ended_push()["state"], "swapped");
@@ -49,12 +48,12 @@ fn a_cancelled_push_leaves_no_files_and_no_reusable_number() {
     let client = &node.client;
     client.create(1);
     let path = "/v1/stores/pymk/push";
-    assert_eq!(client.refused("DELETE", path, Value::Null, 404), "push_not_found");
+    client.refused("DELETE", path, Value::Null, 404, "push_not_found");
     begin_slow_push(client, &builds, 1);
     let (status, push) = client.call("DELETE", path, Value::Null);
     assert_eq!((status, &push["state"]), (200, &json!("cancelled")), "{push}");
     assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
-    assert_eq!(client.refused("DELETE", path, Value::Null, 409), "push_ended");
+    client.refused("DELETE", path, Value::Null, 409, "push_ended");
     client.set_rate(0);
     assert_eq!(client.push(&builds.build(2)), 2);
     assert_eq!(client.served_build(1000), 2);
@@ -158,14 +157,10 @@ fn impossible_pushes_are_refused_at_once() {
     let client = &node.client;
     let builds = Builds::beside();
     let source = builds.build(1);
-    assert_eq!(
-        client.refused("POST", PUSHES, json!({"source": source}), 404),
-        "store_not_found"
-    );
+    client.refused("POST", PUSHES, json!({"source": source}), 404, "store_not_found");
     client.create(1);
     for source in ["/nowhere", "s3://bucket/v1", ""] {
-        let code = client.refused("POST", PUSHES, json!({"source": source}), 422);
-        assert_eq!(code, "invalid_source", "{source}");
+        client.refused("POST", PUSHES, json!({"source": source}), 422, "invalid_source");
     }
     let other = builds.build_of(1, 8);
     let (status, answer) = client.call("POST", PUSHES, json!({"source": other}));
@@ -182,14 +177,8 @@ fn impossible_pushes_are_refused_at_once() {
         answer["error"]["message"].as_str().unwrap().contains("pymk"),
         "{answer}"
     );
-    assert_eq!(
-        client.refused("POST", PUSHES, json!({"sauce": "x"}), 400),
-        "invalid_request"
-    );
-    assert_eq!(
-        client.refused("GET", "/v1/stores/pymk/push", Value::Null, 404),
-        "push_not_found"
-    );
+    client.refused("POST", PUSHES, json!({"sauce": "x"}), 400, "invalid_request");
+    client.refused("GET", "/v1/stores/pymk/push", Value::Null, 404, "push_not_found");
     // None of these used a version number.
     assert_eq!(client.push(&source), 1);
 }
@@ -207,8 +196,13 @@ fn a_dry_run_checks_everything_and_changes_nothing() {
         (200, &json!(1), &json!(500)),
         "{answer}"
     );
-    let code = client.refused("POST", PUSHES, json!({"source": "/nowhere", "dry_run": true}), 422);
-    assert_eq!(code, "invalid_source");
+    client.refused(
+        "POST",
+        PUSHES,
+        json!({"source": "/nowhere", "dry_run": true}),
+        422,
+        "invalid_source",
+    );
     assert_eq!(client.get("/v1/stores/pymk")["push"], Value::Null);
     assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
 }
@@ -293,9 +287,9 @@ fn a_file_truncated_under_the_node_is_reported_and_repaired() {
         }
     }
     assert!(right > KEYS / 2 && errors > KEYS / 20, "{right} {errors}");
-    eventually("the node to say so", || {
+    until("the node to say so", || {
         let (status, answer) = client.call("GET", "/readyz", Value::Null);
-        (status == 503 && answer.to_string().contains(&data)).then_some(())
+        status == 503 && answer.to_string().contains(&data)
     });
     let (_, _, metrics) = client.raw("GET", "/metrics", b"").unwrap();
     let metrics = String::from_utf8(metrics).unwrap();
@@ -305,8 +299,8 @@ fn a_file_truncated_under_the_node_is_reported_and_repaired() {
     assert!(pages.is_some_and(|line| !line.ends_with(" 0")), "{pages:?}");
 
     fs::rename(&away, &source).unwrap();
-    eventually("it to be whole again", || {
-        (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    until("it to be whole again", || {
+        client.call("GET", "/readyz", Value::Null).0 == 200
     });
     assert_eq!(client.served_build(50), 1);
 }
@@ -345,22 +339,19 @@ fn pages_lost_by_a_power_cut_are_reported_and_repaired() {
                 })
                 .count()
         };
-        eventually("the node to say so", || {
+        until("the node to say so", || {
             let found = errors();
             assert!(found < KEYS / 2, "{found} of {KEYS}");
             let (status, answer) = client.call("GET", "/readyz", Value::Null);
-            (found > 0 && status == 503 && answer.to_string().contains(&lost)).then_some(())
+            found > 0 && status == 503 && answer.to_string().contains(&lost)
         });
-        eventually("the node to say why it cannot be repaired", || {
+        until("the node to say why it cannot be repaired", || {
             let (_, answer) = client.call("GET", "/readyz", Value::Null);
-            answer
-                .to_string()
-                .contains("fetching it again failed: cannot read")
-                .then_some(())
+            answer.to_string().contains("fetching it again failed: cannot read")
         });
         fs::rename(&away, &source).unwrap();
-        eventually("it to be whole again", || {
-            (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        until("it to be whole again", || {
+            client.call("GET", "/readyz", Value::Null).0 == 200
         });
         assert_eq!(client.served_build(50), 1);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, eventually, names};
+use crate::harness::{Builds, Client, TestNode, names, until};
 
 fn versions(client: &Client) -> Vec<u64> {
     let answer = client.get("/v1/stores/pymk/versions");
@@ -15,29 +15,23 @@ fn a_store_lives_from_its_creation_to_its_end() {
     let node = TestNode::start();
     let client = &node.client;
     client.create(1);
-    assert_eq!(
-        client.refused("POST", "/v1/stores", json!({"name": "pymk"}), 409),
-        "store_exists"
-    );
-    assert_eq!(
-        client.refused("POST", "/v1/stores", json!({"name": "a:b"}), 400),
-        "invalid_request"
-    );
+    client.refused("POST", "/v1/stores", json!({"name": "pymk"}), 409, "store_exists");
+    client.refused("POST", "/v1/stores", json!({"name": "a:b"}), 400, "invalid_request");
     let hybrid = json!({"name": "h", "kind": "hybrid"});
-    assert_eq!(client.refused("POST", "/v1/stores", hybrid, 400), "invalid_request");
+    client.refused("POST", "/v1/stores", hybrid, 400, "invalid_request");
     let many = json!({"name": "m", "backups": 101});
-    assert_eq!(client.refused("POST", "/v1/stores", many, 400), "invalid_request");
+    client.refused("POST", "/v1/stores", many, 400, "invalid_request");
     let store = client.get("/v1/stores/pymk");
     assert_eq!((&store["kind"], &store["backups"]), (&json!("batch"), &json!(1)));
     assert_eq!(store["current_version"], Value::Null);
     let key = "/v1/stores/pymk/keys/member-1";
-    assert_eq!(client.refused("GET", key, Value::Null, 409), "nothing_served");
+    client.refused("GET", key, Value::Null, 409, "nothing_served");
 
     let builds = Builds::beside();
     client.push(&builds.build(1));
     assert_eq!(client.served_build(50), 1);
     assert_eq!(client.call("DELETE", "/v1/stores/pymk", Value::Null).0, 204);
-    assert_eq!(client.refused("GET", key, Value::Null, 404), "store_not_found");
+    client.refused("GET", key, Value::Null, 404, "store_not_found");
     node.wait_for_dirs(&[]);
 
     // A store of the same name is another store.
@@ -59,9 +53,9 @@ fn a_versioned_store_has_settings_and_no_versions() {
         (&json!(5000), &json!("consistent"))
     );
     let too_many = json!({"name": "c", "kind": "versioned", "versioned": {"reads": 2}});
-    assert_eq!(client.refused("POST", "/v1/stores", too_many, 400), "invalid_request");
+    client.refused("POST", "/v1/stores", too_many, 400, "invalid_request");
     let of_batch = json!({"name": "c", "versioned": {"reads": 1}});
-    assert_eq!(client.refused("POST", "/v1/stores", of_batch, 409), "other_kind");
+    client.refused("POST", "/v1/stores", of_batch, 409, "other_kind");
 
     let path = "/v1/stores/carts";
     let store = client.done(
@@ -73,18 +67,15 @@ fn a_versioned_store_has_settings_and_no_versions() {
     assert_eq!(store["versioned"]["ttl_ms"], Value::Null);
     assert_eq!(store["versioned"]["resolution"], "set");
     let engine = json!({"versioned": {"engine": "memory"}});
-    assert_eq!(client.refused("PATCH", path, engine, 409), "unchangeable");
+    client.refused("PATCH", path, engine, 409, "unchangeable");
     let too_many = json!({"replicas": 2});
-    assert_eq!(client.refused("PATCH", path, too_many, 400), "invalid_request");
+    client.refused("PATCH", path, too_many, 400, "invalid_request");
     for (path, body) in [("swap", json!({"version": 1})), ("rollback", json!({}))] {
         let path = format!("/v1/stores/carts/{path}");
-        assert_eq!(client.refused("POST", &path, body, 409), "versioned_store");
+        client.refused("POST", &path, body, 409, "versioned_store");
     }
     let source = json!({"source": Builds::beside().build(1)});
-    assert_eq!(
-        client.refused("POST", "/v1/stores/carts/pushes", source, 409),
-        "versioned_store"
-    );
+    client.refused("POST", "/v1/stores/carts/pushes", source, 409, "versioned_store");
 }
 
 #[test]
@@ -112,7 +103,7 @@ fn a_rolled_back_version_serves_at_once_and_after_restart() {
     let builds = Builds::beside();
     client.create(1);
     let path = "/v1/stores/pymk/rollback";
-    assert_eq!(client.refused("POST", path, Value::Null, 409), "no_rollback");
+    client.refused("POST", path, Value::Null, 409, "no_rollback");
     client.push(&builds.build(1));
     client.push(&builds.build(2));
     let (status, store) = client.call("POST", path, Value::Null);
@@ -120,7 +111,7 @@ fn a_rolled_back_version_serves_at_once_and_after_restart() {
     assert_eq!(client.served_build(50), 1);
 
     // A second rollback does not go forward again, to the version that was rolled back from.
-    assert_eq!(client.refused("POST", path, Value::Null, 409), "no_rollback");
+    client.refused("POST", path, Value::Null, 409, "no_rollback");
     assert_eq!(client.served_build(50), 1);
 
     let node = node.restart();
@@ -130,14 +121,8 @@ fn a_rolled_back_version_serves_at_once_and_after_restart() {
     assert_eq!((status, &store["current_version"]), (200, &json!(2)));
     assert_eq!(client.served_build(50), 2);
     let swap = "/v1/stores/pymk/swap";
-    assert_eq!(
-        client.refused("POST", swap, json!({"version": 9}), 404),
-        "version_not_found"
-    );
-    assert_eq!(
-        client.refused("POST", swap, json!({"version": 0}), 400),
-        "invalid_request"
-    );
+    client.refused("POST", swap, json!({"version": 9}), 404, "version_not_found");
+    client.refused("POST", swap, json!({"version": 0}), 400, "invalid_request");
     assert_eq!(client.call("POST", swap, json!({"version": 1})).0, 200);
     assert_eq!(client.served_build(50), 1);
 }
@@ -158,9 +143,9 @@ fn an_unrecoverable_current_version_is_reported_and_others_are_served() {
 
     let node = node.restart();
     let client = &node.client;
-    eventually("the version to be given up", || {
+    until("the version to be given up", || {
         let answer = client.get("/v1/stores/pymk/versions");
-        (answer["versions"][0]["state"] == "failed").then_some(())
+        answer["versions"][0]["state"] == "failed"
     });
     let (status, readiness) = client.call("GET", "/readyz", Value::Null);
     assert_eq!((status, &readiness["ready"]), (503, &json!(false)));
@@ -169,15 +154,20 @@ fn an_unrecoverable_current_version_is_reported_and_others_are_served() {
         "{readiness}"
     );
     let key = "/v1/stores/pymk/keys/member-1";
-    assert_eq!(client.refused("GET", key, Value::Null, 409), "version_failed");
+    client.refused("GET", key, Value::Null, 409, "version_failed");
     assert_eq!(names(&version), files, "there may be no other copy");
 
     let (status, _) = client.call("POST", "/v1/stores/pymk/rollback", Value::Null);
     assert_eq!(status, 200);
     assert_eq!(client.served_build(50), 1);
     assert_eq!(client.call("GET", "/readyz", Value::Null).0, 200);
-    let swap = client.refused("POST", "/v1/stores/pymk/swap", json!({"version": 2}), 409);
-    assert_eq!(swap, "version_failed");
+    client.refused(
+        "POST",
+        "/v1/stores/pymk/swap",
+        json!({"version": 2}),
+        409,
+        "version_failed",
+    );
 }
 
 #[test]
@@ -200,8 +190,8 @@ fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
             std::fs::write(&manifest, damaged).unwrap();
         }
         node = node.restart();
-        eventually("the version to be there again", || {
-            (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        until("the version to be there again", || {
+            node.client.call("GET", "/readyz", Value::Null).0 == 200
         });
         assert_eq!(node.client.served_build(50), 1);
         assert_eq!(names(&version), files);
@@ -228,9 +218,9 @@ fn a_damaged_file_does_not_affect_other_files() {
     std::fs::rename(&source, &away).unwrap();
 
     let node = node.restart();
-    eventually("the version to be given up", || {
+    until("the version to be given up", || {
         let answer = node.client.get("/v1/stores/pymk/versions");
-        (answer["versions"][0]["state"] == "failed").then_some(())
+        answer["versions"][0]["state"] == "failed"
     });
     let left = names(&version);
     assert!(
@@ -243,8 +233,8 @@ fn a_damaged_file_does_not_affect_other_files() {
     std::fs::write(source.join("manifest.json"), manifest).unwrap();
     std::fs::copy(away.join(damaged), source.join(damaged)).unwrap();
     let node = node.restart();
-    eventually("the version to be whole again", || {
-        (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    until("the version to be whole again", || {
+        node.client.call("GET", "/readyz", Value::Null).0 == 200
     });
     assert_eq!(node.client.served_build(50), 1);
     assert_eq!(names(&version), files);
@@ -255,10 +245,8 @@ fn settings_survive_a_restart_and_change_all_or_none() {
     let node = TestNode::start();
     node.client.set_rate(12345);
     let mixed = json!({"clients-max": 7, "no-such-setting": 1});
-    assert_eq!(
-        node.client.refused("PATCH", "/v1/settings", mixed, 400),
-        "invalid_request"
-    );
+    node.client
+        .refused("PATCH", "/v1/settings", mixed, 400, "invalid_request");
     let node = node.restart();
     let settings = node.client.get("/v1/settings");
     let value = |name: &str| {

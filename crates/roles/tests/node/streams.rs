@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fondaco_testing::{eventually, random};
+use fondaco_testing::{random, until};
 use serde_json::{Value, json};
 
 use crate::harness::{Builds, Client, KEYS, NodeProcess, key, value};
@@ -81,16 +81,12 @@ fn survive(dir: &Path, engine: &str) {
             latest.get(&(number as u64)).cloned().unwrap_or_else(of_version)
         })
         .collect();
-    eventually("all events to be served", || {
-        (served(&node.client) == expected).then_some(())
-    });
+    until("all events to be served", || served(&node.client) == expected);
     check_counts(&node.client);
     // So is what is on the disk.
     node.kill();
     let node = NodeProcess::start(dir);
-    eventually("all events to be served again", || {
-        (served(&node.client) == expected).then_some(())
-    });
+    until("all events to be served again", || served(&node.client) == expected);
     node.client.done("POST", "/v1/stores/pymk/rollback", json!({}), 200);
     let former: Vec<Value> = (0..KEYS)
         .map(|number| {
@@ -98,8 +94,8 @@ fn survive(dir: &Path, engine: &str) {
             latest.get(&(number as u64)).cloned().unwrap_or_else(of_version)
         })
         .collect();
-    eventually("the former version to have them, too", || {
-        (served(&node.client) == former).then_some(())
+    until("the former version to have them, too", || {
+        served(&node.client) == former
     });
 }
 

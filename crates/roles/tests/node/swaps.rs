@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, PARTITIONS, TestNode, eventually, names};
+use crate::harness::{Builds, Client, PARTITIONS, TestNode, names, until};
 
 #[test]
 fn readers_see_no_wrong_answer_through_a_hundred_swaps() {
@@ -30,9 +30,7 @@ fn readers_see_no_wrong_answer_through_a_hundred_swaps() {
         for build in 2..=35 {
             assert_eq!(client.push(&builds.build(build)), build);
             let before = reads.load(Relaxed);
-            eventually("readers to read on", || {
-                (reads.load(Relaxed) > before + 2).then_some(())
-            });
+            until("readers to read on", || reads.load(Relaxed) > before + 2);
             // Back and forth: a request after the answer gets that version.
             for current in [build - 1, build] {
                 let (status, store) = client.call("POST", "/v1/stores/pymk/swap", json!({"version": current}));
@@ -50,7 +48,7 @@ fn readers_see_no_wrong_answer_through_a_hundred_swaps() {
     assert!(swaps.unwrap().parse::<u64>().unwrap() > 100, "{swaps:?} swaps");
     // Dropped versions are freed and deleted, whichever thread read them.
     let left = || names(&node.dir.path().join("stores/pymk"));
-    eventually("old versions to be deleted", || (left().len() == 2).then_some(()));
+    until("old versions to be deleted", || left().len() == 2);
     assert_eq!(client.call("POST", "/v1/stores/pymk/rollback", Value::Null).0, 200);
 }
 
@@ -69,7 +67,7 @@ fn each_chunk_takes_one_open_file_after_push_and_restart() {
     };
     let chunks = PARTITIONS as usize * 2;
     let wait = |node: &TestNode| {
-        eventually("the indexes to be closed", || (open(node, "index") == 0).then_some(()));
+        until("the indexes to be closed", || open(node, "index") == 0);
         assert_eq!(open(node, "data"), chunks);
         assert_eq!(node.client.served_build(50), 1);
     };

@@ -3,24 +3,32 @@
 use std::fs::{self, File, FileTimes};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, KEYS, NodeProcess, PARTITIONS, TestNode, config, eventually, names};
+use crate::harness::{Builds, Client, KEYS, NodeProcess, PARTITIONS, TestNode, config, eventually, names, until};
 use crate::version_files::{add_further, version_1};
 
 const UPLOADS: &str = "/v1/stores/pymk/uploads";
 
 /// Sends the manifest. Returns the node's state of the upload.
 fn begin(client: &Client, build: &Path) -> Value {
-    let manifest = fs::read(build.join("manifest.json")).unwrap();
-    let (status, _, answer) = client.raw("POST", UPLOADS, &manifest).unwrap();
-    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let (status, answer) = post(client, UPLOADS, &manifest(build));
     assert_eq!(status, 200, "{answer}");
     answer
+}
+
+fn manifest(build: &Path) -> Vec<u8> {
+    fs::read(build.join("manifest.json")).unwrap()
+}
+
+/// Sends a manifest; returns the status and the answer.
+fn post(client: &Client, path: &str, manifest: &[u8]) -> (u16, Value) {
+    let (status, _, answer) = client.raw("POST", path, manifest).unwrap();
+    (status, serde_json::from_slice(&answer).unwrap())
 }
 
 fn path_of(upload: &Value) -> String {
@@ -32,6 +40,15 @@ fn put(client: &Client, upload: &Value, file: &str, offset: usize, bytes: &[u8])
     let path = format!("{}/files/{file}?offset={offset}", path_of(upload));
     let (status, _, answer) = client.raw("PUT", &path, bytes).unwrap();
     (status, serde_json::from_slice(&answer).unwrap())
+}
+
+/// A node with the store of the tests, and a build beside it.
+fn with_build(padding: usize) -> (TestNode, Builds, PathBuf) {
+    let node = TestNode::start();
+    node.client.create(1);
+    let builds = Builds::elsewhere(padding);
+    let build = builds.build(1);
+    (node, builds, build)
 }
 
 /// Sends the missing bytes. Returns how many they were.
@@ -75,11 +92,8 @@ fn push(client: &Client, upload: &Value) {
 
 #[test]
 fn an_upload_is_sent_in_parts_pushed_and_then_deleted() {
-    let node = TestNode::start();
+    let (node, _builds, build) = with_build(50);
     let client = &node.client;
-    client.create(1);
-    let builds = Builds::elsewhere(50);
-    let build = builds.build(1);
     add_further(&build, "inverted");
     let upload = begin(client, &build);
     assert_eq!(
@@ -92,8 +106,7 @@ fn an_upload_is_sent_in_parts_pushed_and_then_deleted() {
     assert_eq!((status, &answer["bytes_arrived"]), (200, &json!(half)), "{answer}");
     assert_eq!(answer["complete"], false);
     let source = json!({"source": upload["source"]});
-    let refused = client.refused("POST", "/v1/stores/pymk/pushes", source, 409);
-    assert_eq!(refused, "upload_incomplete");
+    client.refused("POST", "/v1/stores/pymk/pushes", source, 409, "upload_incomplete");
 
     let total = upload["bytes_total"].as_u64().unwrap() as usize;
     assert_eq!(send_rest(client, &build), total - half);
@@ -106,13 +119,10 @@ fn an_upload_is_sent_in_parts_pushed_and_then_deleted() {
     fs::remove_dir_all(&build).unwrap();
     push(client, &upload);
     assert_eq!(client.served_build(50), 1);
-    eventually("the upload to be deleted", || {
-        names(&node.dir.path().join("uploads")).is_empty().then_some(())
+    until("the upload to be deleted", || {
+        names(&node.dir.path().join("uploads")).is_empty()
     });
-    assert_eq!(
-        client.refused("GET", &path_of(&upload), Value::Null, 404),
-        "upload_not_found"
-    );
+    client.refused("GET", &path_of(&upload), Value::Null, 404, "upload_not_found");
     node.wait_for_dirs(&["version-1"]);
     let further = names(&node.dir.path().join("stores/pymk/version-1"));
     let further = further.iter().filter(|name| name.ends_with(".inverted"));
@@ -134,11 +144,8 @@ fn a_version_of_the_former_format_is_sent_and_pushed() {
 
 #[test]
 fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
-    let node = TestNode::start();
+    let (node, builds, build) = with_build(50);
     let client = &node.client;
-    client.create(1);
-    let builds = Builds::elsewhere(50);
-    let build = builds.build(1);
     let upload = begin(client, &build);
     for name in [
         "..%2Fmanifest.json",
@@ -159,10 +166,7 @@ fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
     }
     let path = format!("{}/files/{name}", path_of(&upload));
     for query in ["", "?offset=-1", "?offset=x"] {
-        assert_eq!(
-            client.refused("PUT", &format!("{path}{query}"), Value::Null, 400),
-            "invalid_request"
-        );
+        client.refused("PUT", &format!("{path}{query}"), Value::Null, 400, "invalid_request");
     }
     let long = vec![0; bytes.len() + 1];
     let (status, answer) = put(client, &upload, &name, 0, &long);
@@ -187,29 +191,19 @@ fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
         (b"{}".to_vec(), UPLOADS, 422, "invalid_source"),
         (vec![0; 1000], UPLOADS, 422, "invalid_source"),
         (
-            fs::read(builds.build_of(2, PARTITIONS * 2).join("manifest.json")).unwrap(),
+            manifest(&builds.build_of(2, PARTITIONS * 2)),
             UPLOADS,
             422,
             "invalid_source",
         ),
-        (
-            fs::read(build.join("manifest.json")).unwrap(),
-            "/v1/stores/none/uploads",
-            404,
-            "store_not_found",
-        ),
+        (manifest(&build), "/v1/stores/none/uploads", 404, "store_not_found"),
     ] {
-        let (found, _, answer) = client.raw("POST", path, &manifest).unwrap();
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let (found, answer) = post(client, path, &manifest);
         assert_eq!((found, code(&answer)), (status, expected), "{answer}");
     }
     for id in ["..%2F..", "0123456789ABCDEF", "0123456789abcde"] {
         let path = format!("{UPLOADS}/{id}/files/{name}?offset=0");
-        assert_eq!(
-            client.refused("PUT", &path, Value::Null, 400),
-            "invalid_request",
-            "{id}"
-        );
+        client.refused("PUT", &path, Value::Null, 400, "invalid_request");
     }
     client.done("DELETE", &path_of(&upload), Value::Null, 204);
     assert!(names(&node.dir.path().join("uploads")).is_empty());
@@ -217,11 +211,8 @@ fn names_offsets_and_lengths_outside_the_manifest_are_refused() {
 
 #[test]
 fn a_cut_body_counts_and_a_file_has_one_sender() {
-    let node = TestNode::start();
+    let (node, _builds, build) = with_build(20_000);
     let client = &node.client;
-    client.create(1);
-    let builds = Builds::elsewhere(20_000);
-    let build = builds.build(1);
     let upload = begin(client, &build);
     let (name, bytes) = longest(&build);
     let half = bytes.len() / 2;
@@ -233,15 +224,15 @@ fn a_cut_body_counts_and_a_file_has_one_sender() {
     let mut stream = TcpStream::connect(client.addr).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&bytes[..half]).unwrap();
-    eventually("the first bytes to have arrived", || {
-        (client.get(&path_of(&upload))["bytes_arrived"] != 0).then_some(())
+    until("the first bytes to have arrived", || {
+        client.get(&path_of(&upload))["bytes_arrived"] != 0
     });
     let (status, answer) = put(client, &upload, &name, 0, &bytes);
     assert_eq!((status, code(&answer)), (409, "upload_busy"));
     stream.shutdown(Shutdown::Write).unwrap();
-    eventually("the beginning to have arrived", || {
+    until("the beginning to have arrived", || {
         let shown = client.get(&path_of(&upload));
-        (shown["bytes_arrived"] == half).then_some(())
+        shown["bytes_arrived"] == half
     });
     eventually("the first request to end", || {
         let (status, answer) = put(client, &upload, &name, half, &bytes[half..]);
@@ -251,11 +242,8 @@ fn a_cut_body_counts_and_a_file_has_one_sender() {
 
 #[test]
 fn a_file_with_a_wrong_bit_is_named_and_resent() {
-    let node = TestNode::start();
+    let (node, _builds, build) = with_build(50);
     let client = &node.client;
-    client.create(1);
-    let builds = Builds::elsewhere(50);
-    let build = builds.build(1);
     let upload = begin(client, &build);
     let (name, bytes) = longest(&build);
     let mut wrong = bytes.clone();
@@ -310,9 +298,7 @@ fn a_version_that_needs_the_disk_reserve_is_refused_first() {
     let client = Client::new(running.http_addr());
     client.create(1);
     let builds = Builds::elsewhere(50);
-    let manifest = fs::read(builds.build(1).join("manifest.json")).unwrap();
-    let (status, _, answer) = client.raw("POST", UPLOADS, &manifest).unwrap();
-    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let (status, answer) = post(&client, UPLOADS, &manifest(&builds.build(1)));
     assert_eq!((status, code(&answer)), (507, "not_enough_space"));
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("bytes are needed and"), "{message}");
@@ -347,7 +333,7 @@ fn an_abandoned_upload_is_deleted_after_its_idle_time() {
     }
     let node = TestNode::start_in(dir);
     let uploads = node.dir.path().join("uploads");
-    eventually("the abandoned upload to be deleted", || {
-        (names(&uploads) == [fresh.clone()]).then_some(())
+    until("the abandoned upload to be deleted", || {
+        names(&uploads) == [fresh.clone()]
     });
 }

@@ -27,8 +27,8 @@ fn feed(cluster: &Arc<KafkaCluster>, topic: &str, overlay: &Arc<Overlay>) -> Arc
 }
 
 fn wait_for(overlay: &Overlay, key: &str, expected: &Found) {
-    eventually(&format!("{key} to be {expected:?}"), || {
-        (overlay.find(key.as_bytes()).unwrap() == *expected).then_some(())
+    until(&format!("{key} to be {expected:?}"), || {
+        overlay.find(key.as_bytes()).unwrap() == *expected
     });
 }
 
@@ -74,9 +74,7 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     ingest.set_feeds(feeds.clone());
     wait_for(&overlays[1], "deleted", &Found::Deleted);
     for overlay in &overlays {
-        eventually("all records to be read", || {
-            (overlay.applied().poison == 2).then_some(())
-        });
+        until("all records to be read", || overlay.applied().poison == 2);
         let reasons = overlay.poisoned().unwrap();
         assert!(
             reasons[0].2.contains("no key") && reasons[1].2.contains(TIME_HEADER),
@@ -115,21 +113,21 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
         .iter()
         .for_each(|overlay| wait_for(overlay, "after", &value("y")));
     for feed in &feeds {
-        eventually("all to be well again", || {
+        until("all to be well again", || {
             let status = feed.status();
             let is_done = status.error.is_none()
                 && status
                     .partitions
                     .iter()
                     .all(|partition| partition.lag_records == Some(0));
-            is_done.then_some(())
+            is_done
         });
         let applied = feed.overlay().applied();
         assert_eq!((applied.poison, applied.late), (2, 1), "each record is read once");
     }
-    eventually("the broker to say that a topic is missing", || {
+    until("the broker to say that a topic is missing", || {
         let missing = cluster.topic("missing").partitions();
-        matches!(missing, Err(StreamError::NoTopic { .. })).then_some(())
+        matches!(missing, Err(StreamError::NoTopic { .. }))
     });
 }
 
@@ -250,7 +248,7 @@ fn a_topic_that_ends_with_a_transaction_is_read_to_its_end() {
     ingest.set_feeds(vec![Arc::clone(&feed)]);
     wait_for(&overlay, "k", &value("x"));
     let lag = || feed.status().partitions[0].lag_records;
-    eventually("the end to be reached", || (lag() == Some(0)).then_some(()));
+    until("the end to be reached", || lag() == Some(0));
     // Meanwhile the end is asked for again.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(7) {
@@ -350,7 +348,7 @@ fn events_are_read_in_no_consumer_group_by_a_user_who_may_read_the_topic() {
     topic.send(1, Some("b"), Some("2"), None);
     topic.flush();
     wait_for(&overlay, "b", &value("2"));
-    eventually("the error to be over", || feed.status().error.is_none().then_some(()));
+    until("the error to be over", || feed.status().error.is_none());
     assert_eq!(kafka.groups(), Vec::<String>::new());
     assert!(!kafka.has_topic("__consumer_offsets"));
 }
@@ -416,15 +414,15 @@ fn a_paused_feed_knows_how_far_behind_it_is() {
     ingest.set_feeds(vec![Arc::clone(&paused)]);
     wait_for(&overlay, "k9", &value("x"));
     paused.set(0, true);
-    eventually("the step under way to end", || (lag(&paused) == Some(0)).then_some(()));
+    until("the step under way to end", || lag(&paused) == Some(0));
     send(10, 30);
-    eventually("the lag to grow", || (lag(&paused) == Some(20)).then_some(()));
+    until("the lag to grow", || lag(&paused) == Some(20));
     assert_eq!(overlay.find(b"k29").unwrap(), Found::Nothing);
     // So does one that was paused when the process began.
     let again = feed(&cluster, "paused", &overlay);
     again.set(0, true);
     ingest.set_feeds(vec![Arc::clone(&again)]);
-    eventually("the lag to be known", || (lag(&again) == Some(20)).then_some(()));
+    until("the lag to be known", || lag(&again) == Some(20));
     again.set(0, false);
     wait_for(&overlay, "k29", &value("x"));
 }

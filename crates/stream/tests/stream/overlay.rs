@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, VersionNumber};
 use fondaco_stream::{Below, Feed, FeedOptions, Found, Overlay, OverlayOptions, Source};
-use fondaco_testing::eventually;
+use fondaco_testing::until;
 
 /// Options of the overlay of a version, without a cut.
 pub fn options(version: u64) -> OverlayOptions {
@@ -58,10 +58,10 @@ pub fn feed<S: Source + 'static>(overlay: &Arc<Overlay>, topic: &Arc<S>) -> Arc<
 
 /// Waits until a feed has read all of its topic.
 pub fn wait_until_read(feed: &Feed) {
-    eventually("all events to be read", || {
+    until("all events to be read", || {
         let partitions = feed.status().partitions;
         let is_read = partitions.iter().all(|partition| partition.lag_records == Some(0));
-        (is_read && !partitions.is_empty()).then_some(())
+        is_read && !partitions.is_empty()
     });
 }
 

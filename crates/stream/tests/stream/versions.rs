@@ -8,7 +8,7 @@ use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Manifest};
 use fondaco_stream::{
     Sent, TopicAddress, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,
 };
-use fondaco_testing::{Kafka, KafkaWriter, eventually};
+use fondaco_testing::{Kafka, KafkaWriter, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -178,9 +178,9 @@ fn a_broker_that_restarts_delays_a_version() {
     assert!(away.may_pass() && away.to_string().contains("kafka://"), "{away}");
     kafka.restart();
     let bytes = fs::read(dir.path().join(file)).unwrap();
-    eventually("the version can be read again", || {
+    until("the version can be read again", || {
         let found = version.read_whole(file, BYTES_MAX);
-        found.is_ok_and(|found| found == bytes).then_some(())
+        found.is_ok_and(|found| found == bytes)
     });
 
     kafka.writer("versions").delete_before(0, sent.address.offset as i64);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
 use fondaco_model::slot_of_key;
 use fondaco_stream::{Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, Overlay, OverlayOptions, Source};
-use fondaco_testing::{eventually, random};
+use fondaco_testing::{eventually, random, until};
 
 use crate::overlay::{count, feed, memory, options, overlay_in, partitions, value, wait_until_read};
 
@@ -274,7 +274,7 @@ fn a_failing_source_delays_no_other_store() {
         topic
             .append(&[event("k", Some(&text), None)], START_MS + number)
             .unwrap();
-        eventually("the event", || (found(b"k") == value(&text)).then_some(()));
+        until("the event", || found(b"k") == value(&text));
     }
     assert!(!overlays[3].ready().is_empty() && overlays[0].ready().is_empty());
     let error = failing[0].status().error;
@@ -293,9 +293,7 @@ fn a_failing_source_delays_no_other_store() {
     let seen = found(b"k");
     assert!(seen == value("v19") || seen == value("late"), "{seen:?}");
     good.set(0, false);
-    eventually("the paused feed to resume", || {
-        (found(b"k") == value("paused")).then_some(())
-    });
+    until("the paused feed to resume", || found(b"k") == value("paused"));
 }
 
 #[test]
@@ -359,7 +357,7 @@ fn an_error_holds_until_something_is_read() {
         asked()
     );
     source.is_well.store(true, Relaxed);
-    eventually("it to be over", || feed.status().error.is_none().then_some(()));
+    until("it to be over", || feed.status().error.is_none());
     assert_eq!(feed.lasting_error(), None);
 }
 

@@ -92,9 +92,7 @@ fn feed_of(overlay: &Arc<Overlay>, topic: &Arc<Partitioned>) -> Arc<Feed> {
 fn feed_until_ready(feed: &Arc<Feed>, held: &PartitionSet) {
     let ingest = Ingest::start(2).unwrap();
     ingest.set_feeds(vec![Arc::clone(feed)]);
-    eventually("all partitions to answer", || {
-        (*feed.overlay().ready() == *held).then_some(())
-    });
+    until("all partitions to answer", || *feed.overlay().ready() == *held);
     ingest.close();
     feed_all(&[Arc::clone(feed)]);
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fondaco_engine::Engine;
 use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{Change, Found, Ingest};
-use fondaco_testing::eventually;
+use fondaco_testing::until;
 use serde_json::json;
 
 use super::{BACK_MS, GRACE_MS, PARTITIONS, START_MS, Topic, event, open, open_on, read_all, records, update};
@@ -57,13 +57,11 @@ fn a_value_replaces_thousands_of_updates_little_by_little() {
     let changes = |until_ms: u64| super::settled(&feed, until_ms).remove(&Bytes::from_static(b"k"));
     let later_ms = START_MS + 500 + GRACE_MS + BACK_MS;
     topic.log(0, later_ms, event("other", Change::Delete, later_ms));
-    eventually("the events to be settled", || {
-        (feed.status().settled_ms >= START_MS + 500).then_some(())
+    until("the events to be settled", || {
+        feed.status().settled_ms >= START_MS + 500
     });
     assert_eq!(changes(START_MS + 500), Some(Some(r#"{"l":[6,8,7]}"#.into())));
-    eventually("all updates to be deleted", || {
-        (records(&engine, &kept) == 0).then_some(())
-    });
+    until("all updates to be deleted", || records(&engine, &kept) == 0);
     assert_eq!(
         (overlay.find(b"k").unwrap(), records(&engine, &table)),
         (list("6,8,7"), 2)

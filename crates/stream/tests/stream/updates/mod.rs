@@ -14,7 +14,7 @@ use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{
     Batch, Below, Change, Event, Feed, FeedOptions, Found, Ingest, Logged, Overlay, OverlayOptions, Source, StreamError,
 };
-use fondaco_testing::{eventually, random};
+use fondaco_testing::{random, until};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -229,9 +229,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
         append("k2", number, START_MS, number % PARTITIONS);
     }
     wait_until_read(&feed);
-    eventually("all to be applied", || {
-        (overlay.applied().applied == 2000).then_some(())
-    });
+    until("all to be applied", || overlay.applied().applied == 2000);
     assert_eq!(
         records(&engine, &kept),
         2000,
@@ -242,9 +240,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
     // One partition is enough: the others were read to their ends.
     append("k3", 0, START_MS + 400 + GRACE_MS + BACK_MS, 0);
     let expected = 599 + 1 + 1;
-    eventually("updates to be forgotten", || {
-        (records(&engine, &kept) == expected).then_some(())
-    });
+    until("updates to be forgotten", || records(&engine, &kept) == expected);
     assert_eq!([find("k0"), find("k2")], before);
     assert_eq!(records(&engine, &table), 3);
     // A later one counts, an earlier one than those that were forgotten does not.
@@ -254,7 +250,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
         START_MS + 900,
         event("k0", update(&json!({"append": {"l": ["late"]}})), START_MS + 400),
     );
-    eventually("both to be read", || (overlay.applied().late == 1).then_some(()));
+    until("both to be read", || overlay.applied().late == 1);
     let Found::Value(value) = find("k0") else {
         panic!("k0 has a value")
     };
@@ -273,9 +269,7 @@ fn updates_are_kept_until_no_earlier_event_may_come() {
         START_MS + 1500,
         event("k0", Change::Put("new".into()), START_MS + 1500),
     );
-    eventually("it to be read", || {
-        (find("k0") == Found::Value("new".into())).then_some(())
-    });
+    until("it to be read", || find("k0") == Found::Value("new".into()));
     assert_eq!(records(&engine, &kept), 1);
 }
 
@@ -317,8 +311,8 @@ fn a_version_with_earlier_events_answers_the_same() {
         }
         wait_until_read(&feed);
         let until_ms = START_MS + 19 * 1500 - GRACE_MS - BACK_MS;
-        eventually("all partitions to be known", || {
-            (feed.status().settled_ms == until_ms && *overlay.ready() == partitions(0..8)).then_some(())
+        until("all partitions to be known", || {
+            feed.status().settled_ms == until_ms && *overlay.ready() == partitions(0..8)
         });
         let changes = settled(&feed, until_ms);
         with_changes += changes.len();
@@ -454,9 +448,9 @@ fn a_partition_that_cannot_be_read_keeps_updates() {
     };
     (0..PARTITIONS).for_each(|partition| add(partition, 1, START_MS));
     let is_sum = |sum: &str| {
-        eventually(&format!("the sum to be {sum}"), || {
+        until(&format!("the sum to be {sum}"), || {
             let found = overlay.find(b"k2").unwrap();
-            (found == Found::Value(sum.to_owned().into())).then_some(())
+            found == Found::Value(sum.to_owned().into())
         });
     };
     is_sum("4");
