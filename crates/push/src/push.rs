@@ -95,20 +95,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         store,
         disk_available_bytes,
     } = check_all(&mut rollout, &options, job)?;
-    let versions = store.as_ref().map_or(&[][..], |store| &store.versions);
-    let current = versions.iter().find(|version| version.current);
-    if let Some(version) = options.events_on
-        && current.is_none_or(|current| current.version != version)
-    {
-        return Err(PushError::Unfit(format!(
-            "version {version} of store {name} is not the current one any more: try again"
-        )));
-    }
-    if options.incremental {
-        // The current version may be a later one than the build was given.
-        let of_current = current.and_then(|current| current.as_of_unix_ms);
-        options.build.cut_unix_ms = options.build.cut_unix_ms.or(of_current);
-    }
+    follow_current(&mut options, store.as_ref())?;
     let first = rollout.first();
     let asked = match options.rows {
         Rows::Edges(_) => Some(ValueType::Graph),
@@ -127,16 +114,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         has_final_values: options.events_on.is_some(),
     };
     if options.build.dry_run {
-        // The directory is used only to check that it is empty. A path below a file is always empty.
-        options.build.output = Location::local(work.join("fondaco-dry-run"));
-        let built = build(&options.build, &options.rows, &options.deletes, from, job)?;
-        return match disk_available_bytes {
-            Some(free_bytes) if built.bytes > free_bytes => Err(PushError::NoSpace {
-                needed_bytes: built.bytes,
-                free_bytes,
-            }),
-            _ => Ok(Pushed::DryRun(built)),
-        };
+        return dry_run(options, from, disk_available_bytes, job);
     }
     let (location, mut scratch) = destination(&options, &work)?;
     options.build.output = location.clone();
@@ -168,26 +146,25 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         again: rollout.again,
     };
     let rolled = rollout.deploy(&version, job, prepare);
-    let Some(error) = &rolled.error else {
-        return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)));
+    let kept = match &rolled.error {
+        None => None,
+        Some(error) if rolled.has_swapped() || is_wanted_after(error, &options, job) => {
+            // The build may have taken hours, so keep it.
+            Some(match scratch {
+                Some(scratch) => scratch.keep()?.join("version").display().to_string(),
+                None => place.clone(),
+            })
+        }
+        Some(_) => {
+            if let (true, Some(dir)) = (options.upload, location.local_path()) {
+                // The version is not wanted any more.
+                let failed = rollout.in_state(&rolled, State::Failed);
+                failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
+            }
+            None
+        }
     };
-    // A version of another base would undo what the other push has changed. The results of events are read again.
-    let is_given_up = job.is_cancelled() || options.events_on.is_some() || error.code() == "base_changed";
-    let is_unwanted = is_given_up && !error.continues();
-    if !is_unwanted || rolled.has_swapped() {
-        // The build may have taken hours, so keep it.
-        let kept = match scratch {
-            Some(scratch) => scratch.keep()?.join("version").display().to_string(),
-            None => place.clone(),
-        };
-        return Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), Some(kept))));
-    }
-    if let (true, Some(dir)) = (options.upload, location.local_path()) {
-        // The version is not wanted any more.
-        let failed = rollout.in_state(&rolled, State::Failed);
-        failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
-    }
-    Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), None)))
+    Ok(Pushed::Ended(Outcome::new(&version, rolled, Some(built), kept)))
 }
 
 /// Cancels the push of a store that is under way. The nodes delete the files that they fetched of the version.
@@ -214,6 +191,53 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)
+}
+
+/// Checks that the version whose events a push takes is still current. Gives a difference the time of the current version, if it
+/// has none of its own.
+fn follow_current(options: &mut Push, store: Option<&StoreResource>) -> Result<(), PushError> {
+    let versions = store.map_or(&[][..], |store| &store.versions);
+    let current = versions.iter().find(|version| version.current);
+    if let Some(version) = options.events_on
+        && current.is_none_or(|current| current.version != version)
+    {
+        return Err(PushError::Unfit(format!(
+            "version {version} of store {} is not the current one any more: try again",
+            options.build.store
+        )));
+    }
+    if options.incremental {
+        // The current version may be a later one than the build was given.
+        let of_current = current.and_then(|current| current.as_of_unix_ms);
+        options.build.cut_unix_ms = options.build.cut_unix_ms.or(of_current);
+    }
+    Ok(())
+}
+
+/// Checks the input, and that the nodes have room for the version.
+fn dry_run(
+    mut options: Push,
+    from: Earlier<'_>,
+    disk_available_bytes: Option<u64>,
+    job: Job<'_>,
+) -> Result<Pushed, PushError> {
+    // The directory is used only to check that it is empty. A path below a file is always empty.
+    options.build.output = Location::local(options.build.temporary.join("fondaco-dry-run"));
+    let built = build(&options.build, &options.rows, &options.deletes, from, job)?;
+    match disk_available_bytes {
+        Some(free_bytes) if built.bytes > free_bytes => Err(PushError::NoSpace {
+            needed_bytes: built.bytes,
+            free_bytes,
+        }),
+        _ => Ok(Pushed::DryRun(built)),
+    }
+}
+
+/// Whether the build of a failed push can still be deployed.
+fn is_wanted_after(error: &PushError, options: &Push, job: Job<'_>) -> bool {
+    // A version of another base would undo what the other push has changed. The results of events are read again.
+    let is_given_up = job.is_cancelled() || options.events_on.is_some() || error.code() == "base_changed";
+    !is_given_up || error.continues()
 }
 
 /// Where the version is built: at the location to keep it at, or in a directory that is deleted afterwards.
