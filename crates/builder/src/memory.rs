@@ -56,30 +56,21 @@ mod tests {
     use fondaco_storage::Location;
 
     use super::*;
-    use crate::{OnDuplicate, ValueSelection};
 
     fn memory(memory_bytes: u64, threads: usize, compression: Compression) -> Memory {
         Memory::of(&BuildOptions {
-            store: "s".parse().unwrap(),
-            inputs: Vec::new(),
-            format: None,
-            delimiter: None,
-            reading: Default::default(),
-            key: Vec::new(),
-            value: ValueSelection::AllOthers,
-            value_type: Default::default(),
-            on_duplicate: OnDuplicate::Fail,
-            bad_rows_max: 0,
-            allow_empty: false,
             memory_bytes,
             threads,
-            partitions: 1.try_into().unwrap(),
-            cut_unix_ms: None,
             compression,
             chunk_bytes_target: 1,
-            output: Location::local("out"),
-            temporary: "work".into(),
-            dry_run: false,
+            ..BuildOptions::new(
+                "s".parse().unwrap(),
+                1.try_into().unwrap(),
+                Vec::new(),
+                "key",
+                Location::local("out"),
+                "work".into(),
+            )
         })
     }
 

@@ -63,6 +63,39 @@ impl BuildOptions {
     /// The largest allowed chunk size, in bytes: a chunk file is limited to 4 GiB, and hashes divide large values
     /// unevenly.
     pub const CHUNK_BYTES_TARGET_MAX: u64 = 2 << 30;
+
+    /// A build of rows with this column as key and all others as value, by one thread, with the defaults of everything else.
+    pub fn new(
+        store: StoreName,
+        partitions: PartitionCount,
+        inputs: Vec<String>,
+        key: &str,
+        output: Location,
+        temporary: PathBuf,
+    ) -> Self {
+        Self {
+            store,
+            inputs,
+            format: None,
+            delimiter: None,
+            key: vec![key.to_owned()],
+            reading: ReadOptions::default(),
+            value_type: ValueType::default(),
+            value: ValueSelection::AllOthers,
+            on_duplicate: OnDuplicate::Fail,
+            bad_rows_max: 0,
+            allow_empty: false,
+            memory_bytes: Self::MEMORY_BYTES_DEFAULT,
+            threads: 1,
+            partitions,
+            cut_unix_ms: None,
+            compression: Compression::None,
+            chunk_bytes_target: Self::CHUNK_BYTES_TARGET_DEFAULT,
+            output,
+            temporary,
+            dry_run: false,
+        }
+    }
 }
 
 /// How rows are read.

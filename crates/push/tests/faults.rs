@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use fondaco_admin::Endpoint;
 use fondaco_api::{NewStore, StoreResource};
-use fondaco_builder::{BuildOptions, OnDuplicate, ReadOptions, ValueSelection};
-use fondaco_format::Compression;
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_builder::{BuildOptions, ValueSelection};
+use fondaco_model::{PartitionCount, StoreName};
 use fondaco_push::{
     CancelToken, Clusters, Deploy, Earlier, Job, Note, Observer, Outcome, Progress, Push, PushError, Pushed, Quiet,
     Rows, State, build, deploy, push,
@@ -144,26 +143,16 @@ fn options(dir: &Path) -> BuildOptions {
     let temporary = dir.join("work");
     fs::create_dir(&temporary).unwrap();
     BuildOptions {
-        store: cities(),
-        inputs: vec![input.to_str().unwrap().to_owned()],
-        format: None,
-        delimiter: None,
-        key: vec!["id".to_owned()],
-        reading: ReadOptions::default(),
-        value_type: ValueType::default(),
         value: ValueSelection::Column("name".to_owned()),
-        on_duplicate: OnDuplicate::Fail,
-        bad_rows_max: 0,
-        allow_empty: false,
         memory_bytes: 64 << 20,
-        threads: 1,
-        partitions: PartitionCount::ONE,
-        cut_unix_ms: None,
-        compression: Compression::None,
-        chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
-        output: Location::local(dir.join("version")),
-        temporary,
-        dry_run: false,
+        ..BuildOptions::new(
+            cities(),
+            PartitionCount::ONE,
+            vec![input.to_str().unwrap().to_owned()],
+            "id",
+            Location::local(dir.join("version")),
+            temporary,
+        )
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use fondaco_builder::{BuildOptions, IncrementOptions, OnDuplicate, Progress, ValueSelection, build, build_increment};
+use fondaco_builder::{BuildOptions, IncrementOptions, Progress, ValueSelection, build, build_increment};
 use fondaco_fetch::{CorruptFile, FetchError, FetchReport, FetchSource};
-use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Patch, key_hash, verify, write_patch};
+use fondaco_format::{MANIFEST_FILE, Manifest, Patch, key_hash, verify, write_patch};
 use fondaco_model::slot_of_key;
 use fondaco_storage::Location;
 use tempfile::TempDir;
@@ -36,26 +36,19 @@ fn built(shape: Shape, rows: &[(String, String)], base: Option<(&Path, &[String]
     let path = |name: &str| input.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("rows.jsonl"), lines).unwrap();
     let options = BuildOptions {
-        store: "pymk".parse().unwrap(),
-        inputs: vec![path("rows.jsonl")],
-        format: None,
-        delimiter: None,
-        reading: Default::default(),
-        key: vec!["k".to_owned()],
         value: ValueSelection::Column("v".to_owned()),
-        value_type: Default::default(),
-        on_duplicate: OnDuplicate::Fail,
-        bad_rows_max: 0,
         allow_empty: true,
         memory_bytes: 64 << 20,
         threads: 2,
-        partitions: shape.partitions.try_into().unwrap(),
-        cut_unix_ms: None,
-        compression: Compression::None,
         chunk_bytes_target: shape.chunk_bytes,
-        output: Location::local(output.path()),
-        temporary: input.path().to_owned(),
-        dry_run: false,
+        ..BuildOptions::new(
+            "pymk".parse().unwrap(),
+            shape.partitions.try_into().unwrap(),
+            vec![path("rows.jsonl")],
+            "k",
+            Location::local(output.path()),
+            input.path().to_owned(),
+        )
     };
     match base {
         None => drop(build(&options, &Progress::new()).unwrap()),

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fondaco_builder::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_builder::{BuildError, BuildOptions, BuildReport, Progress, ValueSelection, build};
 use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError, Sources};
-use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Manifest, Version, verify};
+use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version, verify};
 use fondaco_model::PartitionCount;
 use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
 use fondaco_testing::{Hdfs, S3};
@@ -32,26 +32,18 @@ fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<Buil
     let rows: String = keys.map(|n| format!("{n},{n:0>180}\n")).collect();
     fs::write(&input, format!("member,value\n{rows}")).unwrap();
     let options = BuildOptions {
-        store: "pymk".parse().unwrap(),
-        partitions: PartitionCount::try_from(PARTITIONS).unwrap(),
-        cut_unix_ms: None,
-        inputs: vec![input.to_str().unwrap().to_owned()],
-        format: None,
-        delimiter: None,
-        reading: Default::default(),
-        key: vec!["member".to_owned()],
         value: ValueSelection::Column("value".to_owned()),
-        value_type: Default::default(),
-        on_duplicate: OnDuplicate::Fail,
-        bad_rows_max: 0,
-        allow_empty: false,
         memory_bytes: 16 << 20,
         threads: 2,
-        compression: Compression::None,
         chunk_bytes_target: 1 << 20,
-        output: output.clone(),
-        temporary: dir.path().to_owned(),
-        dry_run: false,
+        ..BuildOptions::new(
+            "pymk".parse().unwrap(),
+            PartitionCount::try_from(PARTITIONS).unwrap(),
+            vec![input.to_str().unwrap().to_owned()],
+            "member",
+            output.clone(),
+            dir.path().to_owned(),
+        )
     };
     build(&options, &Progress::new())
 }

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use fondaco_admin::{Client, Endpoint};
 use fondaco_api::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
-use fondaco_builder::{BuildOptions, InputFormat, OnDuplicate, ReadOptions, ValueSelection};
-use fondaco_format::Compression;
+use fondaco_builder::{BuildOptions, InputFormat, ValueSelection};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_storage::Location;
 
@@ -118,27 +117,21 @@ pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<C
     });
     let texts = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let build = BuildOptions {
-        store: name.clone(),
-        inputs: texts(&files.changed),
         format: Some(InputFormat::Parquet),
-        delimiter: None,
-        key: vec!["key".to_owned()],
-        reading: ReadOptions::default(),
         value_type: store.value_type,
         value: ValueSelection::Column("value".to_owned()),
-        on_duplicate: OnDuplicate::Fail,
-        bad_rows_max: 0,
-        allow_empty: false,
         memory_bytes: options.memory_bytes,
         threads: options.threads,
-        // The push takes the number of the cluster, and its own directory.
-        partitions: PartitionCount::ONE,
-        output: Location::local(work.join("version")),
         cut_unix_ms: Some(until_unix_ms),
-        compression: Compression::None,
-        chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
-        temporary: work.clone(),
-        dry_run: false,
+        ..BuildOptions::new(
+            name.clone(),
+            // The push takes the number of the cluster, and its own directory.
+            PartitionCount::ONE,
+            texts(&files.changed),
+            "key",
+            Location::local(work.join("version")),
+            work.clone(),
+        )
     };
     let difference = Push {
         upload: options.upload,

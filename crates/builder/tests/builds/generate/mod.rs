@@ -9,8 +9,8 @@ use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use arrow_avro::compression::CompressionCodec;
 use arrow_avro::writer::{AvroWriter, WriterBuilder, format::AvroOcfFormat};
 use arrow_schema::{DataType, Field, Schema};
-use fondaco_builder::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
-use fondaco_format::{Compression, Version};
+use fondaco_builder::{BuildError, BuildOptions, BuildReport, Progress, ValueSelection, build};
+use fondaco_format::Version;
 use fondaco_storage::Location;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
@@ -52,26 +52,17 @@ impl Place {
     /// Options that read all inputs: key `k`, value `v`.
     pub fn options(&self) -> BuildOptions {
         BuildOptions {
-            store: "pymk".parse().unwrap(),
-            inputs: vec![self.folder.path().join("in").to_str().unwrap().to_owned()],
-            format: None,
-            delimiter: None,
-            reading: Default::default(),
-            key: vec!["k".to_owned()],
             value: ValueSelection::Column("v".to_owned()),
-            value_type: Default::default(),
-            on_duplicate: OnDuplicate::Fail,
-            bad_rows_max: 0,
-            allow_empty: false,
             memory_bytes: 16 << 20,
             threads: 2,
-            partitions: 4.try_into().unwrap(),
-            cut_unix_ms: None,
-            compression: Compression::None,
-            chunk_bytes_target: 1 << 30,
-            output: Location::local(self.output()),
-            temporary: self.temporary(),
-            dry_run: false,
+            ..BuildOptions::new(
+                "pymk".parse().unwrap(),
+                4.try_into().unwrap(),
+                vec![self.folder.path().join("in").to_str().unwrap().to_owned()],
+                "k",
+                Location::local(self.output()),
+                self.temporary(),
+            )
         }
     }
 
