@@ -3,12 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_coordination::{Change, Coordination, CoordinationError, ENTRY_BYTES_MAX, WatchEvent};
+use fondaco_coordination::{Change, Coordination, CoordinationError, ENTRY_BYTES_MAX, Revision, WatchEvent};
 use fondaco_testing::wait_until;
 
 use crate::clients::{SOON, expect, expect_changed, expect_conflict, path};
 
 type Make<'a> = &'a dyn Fn() -> Arc<dyn Coordination>;
+
+/// A write of a transaction.
+pub fn write(at: &str, bytes: &[u8], expected: Option<Revision>) -> Change {
+    Change::Write {
+        path: path(at),
+        bytes: bytes.to_vec(),
+        expected,
+    }
+}
+
+/// A deletion of a transaction.
+fn delete(at: &str, expected: Revision) -> Change {
+    Change::Delete {
+        path: path(at),
+        expected,
+    }
+}
+
+/// A check of a transaction.
+fn check(at: &str, expected: Revision) -> Change {
+    Change::Check {
+        path: path(at),
+        expected,
+    }
+}
 
 /// Checks all promises in an empty tree, with sessions that `make` begins.
 pub fn conformance(make: impl Fn() -> Arc<dyn Coordination>) {
@@ -141,24 +166,10 @@ fn a_transaction_is_done_completely_or_not_at_all(make: Make) {
     let [a, b, c] = ["a", "b", "c"].map(|name| session.write(&at(name), b"old", None).unwrap());
     let changes = |seen_of_c| {
         [
-            Change::Write {
-                path: at("a"),
-                bytes: b"new".to_vec(),
-                expected: Some(a),
-            },
-            Change::Delete {
-                path: at("b"),
-                expected: b,
-            },
-            Change::Check {
-                path: at("c"),
-                expected: seen_of_c,
-            },
-            Change::Write {
-                path: at("d"),
-                bytes: b"new".to_vec(),
-                expected: None,
-            },
+            write("whole/a", b"new", Some(a)),
+            delete("whole/b", b),
+            check("whole/c", seen_of_c),
+            write("whole/d", b"new", None),
         ]
     };
     let newer = session.write(&at("c"), b"newer", Some(c)).unwrap();
@@ -178,32 +189,19 @@ fn a_transaction_is_done_completely_or_not_at_all(make: Make) {
     }
     // Now the first entry conflicts.
     expect_conflict(session.transact(&changes(newer)), "whole/a");
-    let only_deletes = [Change::Delete {
-        path: at("d"),
-        expected: revision,
-    }];
-    assert_eq!(session.transact(&only_deletes).unwrap(), None);
+    assert_eq!(session.transact(&[delete("whole/d", revision)]).unwrap(), None);
     assert_eq!(session.transact(&[]).unwrap(), None);
 }
 
 fn a_transaction_makes_and_deletes_parents_of_entries(make: Make) {
     let session = make();
-    let write = |at: &str| Change::Write {
-        path: path(at),
-        bytes: b"1".to_vec(),
-        expected: None,
-    };
-    let revision = session
-        .transact(&[write("family/a/b"), write("family/c/d")])
-        .unwrap()
-        .unwrap();
+    let new = |at: &str| write(at, b"1", None);
+    let revision = session.transact(&[new("family/a/b"), new("family/c/d")]);
+    let revision = revision.unwrap().unwrap();
     assert_eq!(session.children(&path("family")).unwrap(), ["a", "c"]);
-    let delete = Change::Delete {
-        path: path("family/a/b"),
-        expected: revision,
-    };
     // A node that is a parent already becomes an entry.
-    let revision = session.transact(&[delete, write("family/c")]).unwrap().unwrap();
+    let revision = session.transact(&[delete("family/a/b", revision), new("family/c")]);
+    let revision = revision.unwrap().unwrap();
     let entry = session.read(&path("family/c")).unwrap().unwrap();
     assert_eq!(entry.revision, revision);
     assert!(session.read(&path("family/c/d")).unwrap().is_some());
@@ -222,11 +220,8 @@ fn invalid_entries_are_refused(make: Make) {
     assert_eq!(session.read(&at).unwrap(), None);
     let revision = session.write(&at, &longest, None).unwrap();
     assert_eq!(session.read(&at).unwrap().unwrap().bytes, longest);
-    let check = Change::Check {
-        path: at,
-        expected: revision,
-    };
-    let error = session.transact(&[check.clone(), check]).unwrap_err();
+    let twice = [check("limits/a", revision), check("limits/a", revision)];
+    let error = session.transact(&twice).unwrap_err();
     assert!(matches!(error, CoordinationError::Twice { .. }), "{error}");
 }
 
@@ -280,17 +275,10 @@ fn a_rewritten_ephemeral_entry_stays_ephemeral(make: Make) {
     let at = path("rewritten/a");
     let first = owner.create_ephemeral(&at, b"1").unwrap();
     let second = owner.write(&at, b"2", Some(first)).unwrap();
-    let change = Change::Write {
-        path: at.clone(),
-        bytes: b"3".to_vec(),
-        expected: Some(second),
-    };
-    let beside = Change::Write {
-        path: path("rewritten/b"),
-        bytes: b"b".to_vec(),
-        expected: None,
-    };
-    owner.transact(&[change, beside]).unwrap();
+    let beside = write("rewritten/b", b"b", None);
+    owner
+        .transact(&[write("rewritten/a", b"3", Some(second)), beside])
+        .unwrap();
     assert_eq!(owner.read(&at).unwrap().unwrap().bytes, b"3");
     drop(owner);
     wait_until("the entry to go", SOON, || other.read(&at).unwrap().is_none());
@@ -337,14 +325,7 @@ fn a_watch_reports_changes_at_and_below_its_prefixes(make: Make) {
     // The prefix that did not exist is created.
     writer.write(&path("watched/none/new"), b"new", None).unwrap();
     expect_changed(&watch, &["watched/none/new"]);
-    let (at, bytes) = (path("watched/a/c"), b"c".to_vec());
-    writer
-        .transact(&[Change::Write {
-            path: at,
-            bytes,
-            expected: None,
-        }])
-        .unwrap();
+    writer.transact(&[write("watched/a/c", b"c", None)]).unwrap();
     expect_changed(&watch, &["watched/a/c"]);
 }
 

@@ -7,6 +7,7 @@ use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 
 use crate::answers::Answers;
 use crate::clients::{SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
+use crate::conformance::write;
 
 /// The timeout of sessions that are to expire.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
@@ -198,11 +199,7 @@ fn operations_with_lost_answers_are_known_to_be_done() {
     let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
     let old = session.write(&path("written"), b"old", None).unwrap();
     let doomed = session.write(&path("doomed"), b"old", None).unwrap();
-    let both = ["one", "two"].map(|name| fondaco_coordination::Change::Write {
-        path: path(name),
-        bytes: b"new".to_vec(),
-        expected: None,
-    });
+    let both = ["one", "two"].map(|name| write(name, b"new", None));
     type Call<'a> = &'a (dyn Fn() -> Result<(), CoordinationError> + Sync);
     let is = |at: &str, bytes: &[u8]| other.read(&path(at)).unwrap().is_some_and(|entry| entry.bytes == bytes);
     let calls: [(Call, &dyn Fn() -> bool); 5] = [
