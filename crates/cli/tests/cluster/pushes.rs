@@ -45,7 +45,8 @@ fn without_tolerance_an_absent_node_fails_a_push() {
     cluster.kill("node-3");
     let source = cluster.build(2);
     let deploy = ["deploy", "s", source.to_str().unwrap(), "--quiet"];
-    let deploy = cluster.any().command(&deploy).stderr(Stdio::piped()).spawn().unwrap();
+    let mut deploy = cluster.any().command(&deploy);
+    let deploy = deploy.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let push = || cluster.any().http_get("/v1/stores/s/push");
     let mut absent = Value::Null;
     until("the push waits for the node by its number", || {

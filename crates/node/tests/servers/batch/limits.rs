@@ -1,8 +1,9 @@
 //! Caching, single-flight, quotas and admission control of routers.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 
+use fondaco_model::NodeId;
 use fondaco_node::{Counter, Setting};
 use fondaco_testing::{eventually, until};
 
@@ -109,12 +110,18 @@ fn each_node_enforces_its_share_of_the_read_quota() {
     }
 }
 
+/// A cluster whose second node accepts connections and never answers, as long as the listener lives.
+fn with_a_silent_node() -> (Cluster, TcpListener) {
+    let mut cluster = Cluster::batch(2, 1, 4, 100);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = cluster.topology.nodes.get_mut(&NodeId::new(2).unwrap()).unwrap();
+    node.resp = silent.local_addr().unwrap().to_string();
+    (cluster, silent)
+}
+
 #[test]
 fn requests_beyond_the_limit_are_refused_at_once() {
-    let mut cluster = Cluster::batch(2, 1, 4, 100);
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let id = fondaco_model::NodeId::new(2).unwrap();
-    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let (cluster, _silent) = with_a_silent_node();
     let router = cluster.router();
     router.settings.set(Setting::ForwardKeysMax, 4).unwrap();
     router.settings.set(Setting::RouterCacheBytes, 0).unwrap();
@@ -162,10 +169,7 @@ fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
 
 #[test]
 fn many_clients_that_want_one_key_make_one_request() {
-    let mut cluster = Cluster::batch(2, 1, 4, 100);
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let id = fondaco_model::NodeId::new(2).unwrap();
-    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let (cluster, _silent) = with_a_silent_node();
     let router = cluster.router();
     let key = wire_key(cluster.key(0, false));
     let clients: Vec<_> = (0..10)
@@ -183,10 +187,7 @@ fn many_clients_that_want_one_key_make_one_request() {
 
 #[test]
 fn requests_of_a_disconnected_client_are_abandoned() {
-    let mut cluster = Cluster::batch(2, 1, 4, 100);
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let id = fondaco_model::NodeId::new(2).unwrap();
-    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let (cluster, _silent) = with_a_silent_node();
     let router = cluster.router();
     router.settings.set(Setting::ForwardTimeoutMs, 60_000).unwrap();
     let (mut waiting, mut other) = (router.connect(), router.connect());

@@ -1,30 +1,18 @@
 //! Errors for users without the right to read or write a store, and for wrong passwords.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_node::{Counter, Password, PasswordDigest, SharedAccess, User};
+use fondaco_node::Counter;
 use fondaco_protocol::proof::{End, Introduction, ProofKey};
 use redis::Value;
 
-use super::harness::Shape;
+use super::harness::{Shape, users};
 use crate::harness::{Cluster, Connection, bulk};
 
 /// A node with users whose passwords are their names.
 fn guarded() -> Cluster {
-    let user = |name: &str, stores: &[&str], writes: &[&str]| User {
-        name: name.into(),
-        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
-        stores: stores.iter().map(|&store| store.into()).collect(),
-        writes: writes.iter().map(|&store| store.into()).collect(),
-        admin: false,
-    };
     Cluster::versioned(Shape {
-        access: Arc::new(SharedAccess::new(vec![
-            user("node", &[], &["*"]),
-            user("reader", &["s"], &[]),
-            user("stranger", &["x"], &["x"]),
-        ])),
+        access: users(),
         ..Shape::default()
     })
 }

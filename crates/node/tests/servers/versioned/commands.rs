@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fondaco_model::versioned::Resolution;
-use fondaco_node::{Password, PasswordDigest, PeerAccess, SharedAccess, User};
+use fondaco_node::PeerAccess;
 use fondaco_testing::until;
 use redis::{ConnectionLike, Value};
 
-use super::harness::{Shape, spread, three};
+use super::harness::{Shape, spread, three, users};
 use crate::harness::{Cluster, Connection, PATIENCE, bulk};
 
 #[test]
@@ -380,19 +379,8 @@ fn a_cluster_client_is_not_redirected_to_a_hanging_node() {
 
 #[test]
 fn no_command_writes_without_the_right_to_write() {
-    let user = |name: &str, stores: &[&str], writes: &[&str]| User {
-        name: name.into(),
-        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
-        stores: stores.iter().map(|&store| store.into()).collect(),
-        writes: writes.iter().map(|&store| store.into()).collect(),
-        admin: false,
-    };
     let cluster = Cluster::versioned(Shape {
-        access: Arc::new(SharedAccess::new(vec![
-            user("node", &[], &["*"]),
-            user("reader", &["s"], &[]),
-            user("stranger", &["x"], &["x"]),
-        ])),
+        access: users(),
         peers: PeerAccess {
             user: Some("node".into()),
             password: Some("node".into()),

@@ -6,7 +6,7 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::TopologyStore;
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
 use fondaco_model::{NodeId, StoreName, ValueType};
-use fondaco_node::{Member, PeerAccess, SharedAccess};
+use fondaco_node::{Member, Password, PasswordDigest, PeerAccess, SharedAccess, User};
 use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{Engines, Peers, ReplicaOptions, Replicas};
 
@@ -68,6 +68,23 @@ impl Shape {
         change(&mut self.settings);
         self
     }
+}
+
+/// A node that may write, a user that may read the versioned store, and one that may use neither store. Their passwords are their
+/// names.
+pub fn users() -> Arc<SharedAccess> {
+    let user = |name: &str, stores: &[&str], writes: &[&str]| User {
+        name: name.into(),
+        password: Password::Digest(PasswordDigest::of(name.as_bytes())),
+        stores: stores.iter().map(|&store| store.into()).collect(),
+        writes: writes.iter().map(|&store| store.into()).collect(),
+        admin: false,
+    };
+    Arc::new(SharedAccess::new(vec![
+        user("node", &[], &["*"]),
+        user("reader", &["s"], &[]),
+        user("stranger", &["x"], &["x"]),
+    ]))
 }
 
 /// Three nodes that all hold all partitions.
