@@ -362,6 +362,12 @@ pub fn config(dir: &Path) -> Config {
     config
 }
 
+/// The first file in a directory whose name has this ending.
+pub fn file_with(dir: &Path, ending: &str) -> String {
+    let mut names = names(dir).into_iter();
+    names.find(|name| name.ends_with(ending)).unwrap()
+}
+
 /// The names in a directory; empty if the directory is missing.
 pub fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use fondaco_format::GIVEN_AWAY_FILE;
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, KEYS, TestNode, key, names, until, value};
+use crate::harness::{Builds, Client, KEYS, TestNode, file_with, key, names, until, value};
 
 const PUSHES: &str = "/v1/stores/pymk/pushes";
 
@@ -82,7 +82,7 @@ fn a_file_changed_at_the_source_fails_the_push() {
         client.create(1);
         client.push(&builds.build(1));
         let source = builds.build(2);
-        let data = names(&source).into_iter().find(|name| name.ends_with(".data")).unwrap();
+        let data = file_with(&source, ".data");
         let mut bytes = fs::read(source.join(&data)).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x10;
@@ -135,10 +135,7 @@ fn a_missing_or_longer_file_fails_the_push() {
     let builds = Builds::elsewhere(50);
     client.create(1);
     let source = builds.build(1);
-    let index = names(&source)
-        .into_iter()
-        .find(|name| name.ends_with(".index"))
-        .unwrap();
+    let index = file_with(&source, ".index");
     let whole = fs::read(source.join(&index)).unwrap();
     fs::write(source.join(&index), [&whole[..], b"more"].concat()).unwrap();
     client.begin_push(&source);
@@ -213,7 +210,7 @@ fn only_files_that_were_given_away_are_linked() {
     let builds = Builds::beside();
     node.client.create(1);
     let data = |dir: &std::path::Path| {
-        let name = names(dir).into_iter().find(|name| name.ends_with(".data")).unwrap();
+        let name = file_with(dir, ".data");
         fs::metadata(dir.join(name)).unwrap().ino()
     };
     for (build, gives_away) in [(1, false), (2, true)] {
@@ -262,10 +259,7 @@ fn a_file_truncated_under_the_node_is_reported_and_repaired() {
     let away = source.with_extension("away");
     fs::rename(&source, &away).unwrap();
     let version = node.dir.path().join("stores/pymk/version-1");
-    let data = names(&version)
-        .into_iter()
-        .find(|name| name.ends_with(".data"))
-        .unwrap();
+    let data = file_with(&version, ".data");
     let file = fs::OpenOptions::new().write(true).open(version.join(&data)).unwrap();
     file.set_len(0).unwrap();
 
@@ -299,9 +293,7 @@ fn a_file_truncated_under_the_node_is_reported_and_repaired() {
     assert!(pages.is_some_and(|line| !line.ends_with(" 0")), "{pages:?}");
 
     fs::rename(&away, &source).unwrap();
-    until("it to be whole again", || {
-        client.call("GET", "/readyz", Value::Null).0 == 200
-    });
+    node.wait_ready();
     assert_eq!(client.served_build(50), 1);
 }
 
@@ -317,10 +309,7 @@ fn pages_lost_by_a_power_cut_are_reported_and_repaired() {
         let away = source.with_extension("away");
         fs::rename(&source, &away).unwrap();
         let version = node.dir.path().join("stores/pymk/version-1");
-        let lost = names(&version)
-            .into_iter()
-            .find(|name| name.ends_with(extension))
-            .unwrap();
+        let lost = file_with(&version, extension);
         // The file has its length, with zeros in place of its last pages.
         let file = fs::OpenOptions::new().write(true).open(version.join(&lost)).unwrap();
         let bytes = file.metadata().unwrap().len();
@@ -350,9 +339,7 @@ fn pages_lost_by_a_power_cut_are_reported_and_repaired() {
             answer.to_string().contains("fetching it again failed: cannot read")
         });
         fs::rename(&away, &source).unwrap();
-        until("it to be whole again", || {
-            client.call("GET", "/readyz", Value::Null).0 == 200
-        });
+        node.wait_ready();
         assert_eq!(client.served_build(50), 1);
     }
 }

@@ -190,9 +190,7 @@ fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
             std::fs::write(&manifest, damaged).unwrap();
         }
         node = node.restart();
-        until("the version to be there again", || {
-            node.client.call("GET", "/readyz", Value::Null).0 == 200
-        });
+        node.wait_ready();
         assert_eq!(node.client.served_build(50), 1);
         assert_eq!(names(&version), files);
     }
@@ -233,9 +231,7 @@ fn a_damaged_file_does_not_affect_other_files() {
     std::fs::write(source.join("manifest.json"), manifest).unwrap();
     std::fs::copy(away.join(damaged), source.join(damaged)).unwrap();
     let node = node.restart();
-    until("the version to be whole again", || {
-        node.client.call("GET", "/readyz", Value::Null).0 == 200
-    });
+    node.wait_ready();
     assert_eq!(node.client.served_build(50), 1);
     assert_eq!(names(&version), files);
 }
