@@ -210,6 +210,7 @@ fn cases(text: &str) -> Vec<(String, &str)> {
             )),
         }
     }
+    assert!(query.is_empty() && !cases.is_empty(), "each query has its rows");
     cases
 }
 
