@@ -128,7 +128,7 @@ impl CompactionParts {
     /// since 1970. Events up to `done_ms` are in a version already. `None` if it does not have to.
     fn due(&self, view: &ClusterView, store: &StoreRecord, done_ms: u64) -> Option<(u64, u64)> {
         let stream = store.definition.stream.as_ref()?;
-        if stream.compact_ms == 0 || stream.is_paused {
+        if stream.compact_ms == 0 || stream.paused {
             return None;
         }
         if view.remembered || store.pushing().is_some() {

@@ -234,7 +234,7 @@ impl Streams {
                 local.stream_error = failures.get(key).map(|failure| failure.error.clone());
                 continue;
             };
-            feed.set(settings.lag_ms, settings.is_paused);
+            feed.set(settings.lag_ms, settings.paused);
             if let Err(error) = feed.set_held(&local.open) {
                 failures.insert(key.clone(), Failure::now(error.to_string()));
             }
@@ -581,7 +581,7 @@ fn wanted(
         topic: topic_of(store),
         start_ms: events.from_unix_ms,
         lag_ms_max: settings.lag_ms,
-        is_paused: settings.is_paused,
+        is_paused: settings.paused,
         manifest_checksum: detail.manifest_checksum.clone(),
     })
 }

@@ -23,7 +23,6 @@ mod store;
 mod stream;
 mod upload;
 mod version;
-mod versioned;
 
 pub use access::{AuditEntry, AuditList, NewUser, SessionResource, UserList, UserResource};
 pub use cluster::{
@@ -45,11 +44,10 @@ pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, 
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
 pub use role::Role;
 pub use setting::{SettingChanges, SettingText};
-pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum, members};
+pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{
-    EventsLogged, FailedStream, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamOptions,
-    StreamResource, StreamStatus, TopicPartition, VersionStream,
+    EventsLogged, FailedStream, LostRange, NewEvent, NewEvents, PoisonList, PoisonRecord, StreamStatus, TopicPartition,
+    VersionStream,
 };
 pub use upload::{UploadFileResource, UploadResource};
 pub use version::{ReplicaResource, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState};
-pub use versioned::{VersionedOptions, VersionedResource};

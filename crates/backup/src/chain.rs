@@ -236,9 +236,9 @@ mod tests {
             settings: StoreSettings {
                 created_unix_ms: 5,
                 replicas: 3,
-                read_keys_per_second: None,
                 value_type: ValueType::Bytes,
-                versioned: VersionedSettings::of(3).into(),
+                versioned: VersionedSettings::of(3),
+                others: Default::default(),
             },
             since: earlier.map(Backup::since),
             files: vec![writer.finish().unwrap()],

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use fondaco_admin::{AdminError, Client, Endpoint};
-use fondaco_api::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_api::{NodeList, NodeStatus, RoutingResource, StoreResource};
+use fondaco_model::versioned::VersionedSettings;
+use fondaco_model::{PartitionCount, StoreChange, StoreKind, StoreName, StoreOption, ValueType};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::pace::Pace;
 
@@ -40,19 +42,19 @@ pub enum Passing {
 
 /// The settings of a versioned store that a backup keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StoreSettings {
     /// When it was created, in milliseconds since 1970: tells it from another store of the same name.
     pub created_unix_ms: u64,
     /// How many nodes hold each partition.
     pub replicas: u32,
-    /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
-    pub read_keys_per_second: Option<u64>,
     /// The type of its values.
     #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
     pub value_type: ValueType,
-    /// All other settings.
-    pub versioned: VersionedResource,
+    /// The settings of versioned stores.
+    pub versioned: VersionedSettings,
+    /// The other options that are not the default: members of the table [`StoreOption`].
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 /// Identifies a store, since another store may have taken its name.
@@ -72,13 +74,24 @@ impl StoreSettings {
             found => found?,
         };
         match store.versioned {
-            Some(versioned) => Ok(Some(Self {
-                created_unix_ms: store.created_unix_ms,
-                replicas: store.replicas,
-                read_keys_per_second: store.read_keys_per_second,
-                value_type: store.value_type,
-                versioned,
-            })),
+            Some(versioned) => {
+                let value_type = store.value_type();
+                let options = StoreChange {
+                    value_type: None,
+                    ..store.options
+                };
+                let mut others: Map<String, Value> = serde_json::from_value(serde_json::to_value(options)?)?;
+                let is_of_kind = |option: &StoreOption| option.member(StoreKind::Versioned).is_some();
+                others
+                    .retain(|member, value| !value.is_null() && StoreOption::of_member(member).is_some_and(is_of_kind));
+                Ok(Some(Self {
+                    created_unix_ms: store.created_unix_ms,
+                    replicas: store.replicas,
+                    value_type,
+                    versioned,
+                    others,
+                }))
+            }
             None => {
                 bail!("store {name:?} is not versioned: keep the inputs of its versions, and push them again")
             }

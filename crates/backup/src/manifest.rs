@@ -314,9 +314,9 @@ mod tests {
             settings: StoreSettings {
                 created_unix_ms: 5,
                 replicas: 3,
-                read_keys_per_second: Some(5),
                 value_type: Default::default(),
-                versioned: versioned.into(),
+                versioned,
+                others: [("read_keys_per_second".to_owned(), 5.into())].into_iter().collect(),
             },
             since: Some(Since {
                 url: "s3://backups/earlier".to_owned(),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
 use fondaco_admin::Client;
-use fondaco_api::{Frame, NewStore, StoreResource, VersionedOptions};
+use fondaco_api::{Frame, NewStore, StoreResource};
 use fondaco_model::{StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -157,35 +157,14 @@ fn verify_files(pieces: &[Piece<'_>], pace: &Pace<'_>, progress: &mut dyn FnMut(
 
 /// Creates the store with the settings in the backup.
 fn create(port: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
-    let versioned = &had.versioned;
+    let mut options = had.others.clone();
+    options.insert("replicas".to_owned(), had.replicas.into());
+    options.insert("value_type".to_owned(), had.value_type.name().into());
+    options.insert("versioned".to_owned(), serde_json::to_value(had.versioned)?);
     let new = NewStore {
         name: name.to_string(),
         kind: StoreKind::Versioned,
-        backups: None,
-        replicas: Some(had.replicas),
-        everywhere: false,
-        tolerate_failures: None,
-        read_keys_per_second: had.read_keys_per_second,
-        space_quota_bytes: None,
-        fan_out: None,
-        value_type: had.value_type,
-        versioned: Some(VersionedOptions {
-            reads: Some(versioned.reads),
-            writes: Some(versioned.writes),
-            preferred_reads: Some(versioned.preferred_reads),
-            preferred_writes: Some(versioned.preferred_writes),
-            handoff: Some(versioned.handoff),
-            sloppy: Some(versioned.sloppy),
-            zone_reads: Some(versioned.zone_reads),
-            zone_writes: Some(versioned.zone_writes),
-            engine: Some(versioned.engine),
-            durability: Some(versioned.durability),
-            resolution: Some(versioned.resolution),
-            ttl_ms: Some(versioned.ttl_ms.unwrap_or(0)),
-            tombstone_grace_ms: Some(versioned.tombstone_grace_ms),
-            write_keys_per_second: Some(versioned.write_keys_per_second.unwrap_or(0)),
-        }),
-        stream: None,
+        options,
     };
     let refused =
         || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");

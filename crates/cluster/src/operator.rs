@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms, StoreChange};
+use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms};
 use fondaco_decisions::{Change, RecordPath, not_serving};
 use fondaco_model::cluster::{
     ClusterView, NodeMark, PlanRecord, PushRecord, ReportRecord, StoreRecord, UserName, UserRecord, VersionDetail,
 };
 use fondaco_model::versioned::VersionedChange;
-use fondaco_model::{NodeId, StoreDefinition, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 
 use crate::changes::carry_out;

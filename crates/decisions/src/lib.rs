@@ -34,4 +34,4 @@ pub use continuity::{Discontinuity, check_continues};
 pub use controller::{Controller, Patience};
 pub use readiness::{not_serving, unready_partition};
 pub use space::used_bytes;
-pub use store_option::StoreOption;
+pub use store_option::read_options;

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use fondaco_api::{ERROR_CODES, ErrorResource};
-use fondaco_decisions::StoreOption;
+use fondaco_model::{OptionValue, StoreOption};
+use utoipa::openapi::schema::{AdditionalProperties, Object, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
@@ -87,7 +88,7 @@ use crate::{
         node::metrics,
         show,
     ),
-    modifiers(&Token, &Codes, &OperationIds, &Kinds),
+    modifiers(&Token, &Codes, &OperationIds, &Options),
     // A port has a token or none; without a token, both are accepted.
     security(("token" = []), ()),
     tags(
@@ -149,36 +150,80 @@ impl Modify for Codes {
     }
 }
 
-/// Adds to each option of a store the kinds that have it.
-struct Kinds;
+/// Adds the options of stores to the documents that create, change and show one.
+struct Options;
 
-impl Modify for Kinds {
+impl Modify for Options {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let components = document.components.get_or_insert_default();
-        for (schema, prefix) in [
-            ("NewStore", ""),
-            ("StoreChange", ""),
-            ("VersionedOptions", "versioned."),
-            ("StreamResource", "stream."),
-            ("StreamOptions", "stream."),
-        ] {
-            let Some(RefOr::T(Schema::Object(schema))) = components.schemas.get_mut(schema) else {
+        for (name, is_read) in [("NewStore", true), ("StoreChange", true), ("StoreResource", false)] {
+            let Some(RefOr::T(Schema::Object(schema))) = components.schemas.get_mut(name) else {
                 continue;
             };
-            for (name, property) in &mut schema.properties {
-                let option = StoreOption::of_member(&format!("{prefix}{name}"));
-                let described = match property {
-                    RefOr::T(Schema::Object(object)) => &mut object.description,
-                    RefOr::T(Schema::OneOf(one_of)) => &mut one_of.description,
-                    _ => continue,
-                };
-                if let Some(option) = option.filter(|option| option.is_special()) {
-                    let text = described.get_or_insert_default();
-                    *text = format!("{text}\n\nOnly {} stores have it.", option.kinds());
+            for option in StoreOption::all() {
+                for member in option.members() {
+                    let (object, member) = match member.split_once('.') {
+                        None => (&mut *schema, member),
+                        Some((part, member)) => (part_of(schema, part, is_read), member),
+                    };
+                    let property = || RefOr::T(Schema::Object(schema_of(option)));
+                    object.properties.entry(member.to_owned()).or_insert_with(property);
                 }
+            }
+            if is_read {
+                schema.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
             }
         }
     }
+}
+
+/// The schema of a part of a store's document: `versioned` or `stream`. In answers it is null for other kinds.
+fn part_of<'a>(schema: &'a mut Object, part: &str, is_read: bool) -> &'a mut Object {
+    let new = || {
+        let description = format!(
+            "The options of a {} store.",
+            if part == "stream" { "hybrid" } else { part }
+        );
+        let mut object = Object::with_type(match is_read {
+            true => Type::Object.into(),
+            false => SchemaType::Array(vec![Type::Object, Type::Null]),
+        });
+        object.description = Some(description);
+        object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        RefOr::T(Schema::Object(object))
+    };
+    match schema.properties.entry(part.to_owned()).or_insert_with(new) {
+        RefOr::T(Schema::Object(object)) => object,
+        _ => unreachable!("the part was added as an object"),
+    }
+}
+
+/// The schema of an option.
+fn schema_of(option: &StoreOption) -> Object {
+    let kind = match option.value {
+        OptionValue::Bool => Type::Boolean,
+        OptionValue::Word(..) | OptionValue::Text(..) => Type::String,
+        OptionValue::Count(..) | OptionValue::Bytes(..) | OptionValue::Time(..) => Type::Integer,
+    };
+    let mut object = Object::with_type(match option.none {
+        Some(_) => SchemaType::Array(vec![kind, Type::Null]),
+        None => kind.into(),
+    });
+    let only = match option.is_special() {
+        true => format!("\n\nOnly {} stores have it.", option.kinds()),
+        false => String::new(),
+    };
+    let fixed = if option.is_fixed { " It cannot be changed." } else { "" };
+    object.description = Some(format!("{}.{fixed}{only}", option.help()));
+    if let Some((least, most)) = option.value.bounds() {
+        let least = if option.none == Some("0") { 0 } else { least };
+        object.minimum = Some((least as usize).into());
+        object.maximum = most.map(|most| (most as usize).into());
+    }
+    if let OptionValue::Word(_, words) = option.value {
+        object.enum_values = Some(words.iter().map(|&word| word.into()).collect());
+    }
+    object
 }
 
 /// Names each operation by its method and path: handlers of several resources have the same names.

@@ -9,7 +9,7 @@ use fondaco_api::{
 use fondaco_cluster::Mirror;
 use fondaco_decisions::{unready_partition, used_bytes};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, StoreRecord, Topology};
-use fondaco_model::{NodeId, PartitionSet, PushState, VersionNumber};
+use fondaco_model::{NodeId, PartitionSet, PushState, StoreChange, StreamChange, VersionNumber};
 
 /// The inputs of the status of stores.
 pub(crate) struct Seen<'a> {
@@ -38,19 +38,16 @@ impl<'a> Seen<'a> {
         StoreResource {
             name: definition.name.to_string(),
             kind: definition.kind,
-            backups: definition.backups,
             replicas: shown_replicas(view, record),
             replicas_next: replicas_next(view, record),
-            everywhere: definition.everywhere,
-            tolerate_failures: definition.tolerate_failures,
-            read_keys_per_second: definition.read_keys_per_second,
-            space_quota_bytes: definition.space_quota_bytes,
             space_used_bytes: used_bytes(view, record),
             over_space_quota: record.over_quota,
-            fan_out: definition.fan_out,
-            value_type: definition.value_type,
-            versioned: view.settings(record).map(Into::into),
-            stream: definition.stream.clone().map(Into::into),
+            options: StoreChange {
+                replicas: None,
+                ..StoreChange::of(definition)
+            },
+            versioned: view.settings(record),
+            stream: definition.stream.as_ref().map(StreamChange::of),
             stream_problem: None,
             created_unix_ms: record.created_unix_ms,
             current_version: record.versions.current().map(VersionNumber::get),

@@ -5,10 +5,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use fondaco_agent::topic_problem;
 use fondaco_api::{
-    ErrorResource, NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList, members,
+    ErrorResource, NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList,
 };
-use fondaco_decisions::StoreOption;
-use fondaco_decisions::operator::StoreChange as Change;
+use fondaco_decisions::read_options;
 use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
 
 use crate::app::App;
@@ -45,32 +44,15 @@ pub(super) async fn create(
         .name
         .parse()
         .map_err(|error| ApiError::invalid(format!("{error}")))?;
-    StoreOption::check(&name, new.kind, members(&new).iter().map(String::as_str), true)?;
-    let stream = new.stream.as_ref().map(|stream| stream.settings());
-    let definition = StoreDefinition {
-        name,
-        kind: new.kind,
-        backups: new.backups.unwrap_or(StoreDefinition::BACKUPS_DEFAULT),
-        replicas: new.replicas,
-        everywhere: new.everywhere,
-        tolerate_failures: new.tolerate_failures,
-        read_keys_per_second: new.read_keys_per_second,
-        space_quota_bytes: new.space_quota_bytes,
-        fan_out: new.fan_out,
-        value_type: new.value_type,
-        versioned: None,
-        stream: stream
-            .transpose()
-            .map_err(|error| ApiError::invalid(error.to_string()))?,
-    };
-    let settings = new.versioned.map(|options| options.change());
+    let options = read_options(&name, new.kind, &new.options, true)?;
+    let definition = StoreDefinition::with_options(name, new.kind, &options);
     let store = app.blocking(move |app| {
         if let Some(StreamSource::Log(_)) = definition.stream.as_ref().map(|stream| &stream.source)
             && app.events.is_none()
         {
             return Err(ApiError::no_event_log());
         }
-        app.operator.create(&definition, settings.as_ref())?;
+        app.operator.create(&definition, options.versioned.as_ref())?;
         app.settle();
         let stream = definition.stream.as_ref();
         let problem = stream.and_then(|stream| topic_problem(&stream.source, &app.push_check.kafka));
@@ -104,27 +86,9 @@ pub(super) async fn alter(
     StorePath(name): StorePath,
     JsonBody(change): JsonBody<StoreChange>,
 ) -> Result<Json<StoreResource>, ApiError> {
-    let given = members(&change);
-    let change = Change {
-        backups: change.backups,
-        replicas: change
-            .replicas
-            .map(|replicas| Some(replicas).filter(|&replicas| replicas > 0)),
-        everywhere: change.everywhere,
-        tolerate_failures: change.tolerate_failures,
-        read_keys_per_second: change
-            .read_keys_per_second
-            .map(|limit| Some(limit).filter(|&limit| limit > 0)),
-        space_quota_bytes: change
-            .space_quota_bytes
-            .map(|quota| Some(quota).filter(|&quota| quota > 0)),
-        fan_out: change.fan_out,
-        versioned: change.versioned.map(|options| options.change()),
-        stream: change.stream.map(Into::into),
-    };
     let store = app.blocking(move |app| {
         let kind = app.operator.store(&name)?.definition.kind;
-        StoreOption::check(&name, kind, given.iter().map(String::as_str), false)?;
+        let change = read_options(&name, kind, &change.options, false)?;
         app.operator.alter(&name, &change)?;
         app.settle();
         status(app, &name)

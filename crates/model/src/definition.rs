@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::fan_out::StoreFanOut;
 use crate::name::StoreName;
-use crate::stream::StreamSettings;
+use crate::store_option::store_options;
+use crate::stream::{StreamChange, StreamSettings};
 use crate::value_type::ValueType;
-use crate::versioned::VersionedSettings;
+use crate::versioned::{VersionedChange, VersionedSettings};
 
 /// The kinds of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,43 +36,65 @@ impl StoreKind {
     }
 }
 
-/// A store as its operator defined it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreDefinition {
-    /// Its name.
-    pub name: StoreName,
-    /// Its kind.
-    pub kind: StoreKind,
-    /// How many versions besides the current one are kept for rollback.
-    pub backups: u32,
-    /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<u32>,
-    /// Whether each node holds all partitions, and answers for all of them itself: for small tables.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub everywhere: bool,
-    /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
-    /// replica of each partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_keys_per_second: Option<u64>,
-    /// How many bytes one copy of the store may have; no limit by default. Versions that are kept for rollback count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub space_quota_bytes: Option<u64>,
-    /// The fan-out of requests that name none themselves; by default, the same node for the same key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fan_out: Option<StoreFanOut>,
-    /// The type of its values, which never changes.
-    #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
-    pub value_type: ValueType,
-    /// The settings of a versioned store; `None` for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub versioned: Option<VersionedSettings>,
-    /// The stream of a hybrid store; `None` for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stream: Option<StreamSettings>,
+store_options! {
+    /// A store as its operator defined it.
+    record StoreDefinition {
+        /// Its name.
+        name: StoreName,
+        /// Its kind.
+        kind: StoreKind,
+        /// The settings of a versioned store; `None` for others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        versioned: Option<VersionedSettings>,
+        /// The stream of a hybrid store; `None` for others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stream: Option<StreamSettings>,
+    }
+
+    /// The options of a new store, or a change of a store's definition. Missing options have their default, or stay.
+    change StoreChange "" {
+        /// Settings of a versioned store.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        versioned: Option<VersionedChange>,
+        /// The stream of a hybrid store.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stream: Option<StreamChange>,
+    }
+
+    /// How many versions besides the current one are kept for rollback; 1 by default. Surplus ones are deleted.
+    "backups" backups: u32, Count(0, StoreDefinition::BACKUPS_MAX as u64), [Batch, Hybrid];
+
+    /// How many nodes hold each partition, up to the number of nodes; 0, the default, is the number that the cluster's placement
+    /// gives. Of a versioned store a plan changes it, and majorities stay majorities.
+    "replicas" replicas: Option<u32> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::count_from(1), [Batch, Hybrid, Versioned] or "0";
+
+    /// Whether every node holds the whole store, and answers for all of it: for a small table that is asked for often.
+    "everywhere" everywhere: bool [serde(default, skip_serializing_if = "std::ops::Not::not")], Bool, [Batch, Hybrid];
+
+    /// How many nodes may be late or absent when a version is swapped in: a number, or any, the default, as long as every
+    /// partition has a ready node.
+    "tolerate-failures" tolerate_failures: Option<u32> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::count_from(0), [Batch, Hybrid] or "any";
+
+    /// How many keys per second may be read through all routers, and through all nodes; 0, the default, is no limit.
+    "read-keys-per-second" read_keys_per_second: Option<u64> [serde(default, skip_serializing_if = "Option::is_none")],
+    Count(1, u64::MAX), [Batch, Hybrid, Versioned] or "0";
+
+    /// How many bytes one copy of the store may have, with the versions that are kept for rollback, for instance 10GB; 0, the
+    /// default, is no limit.
+    "space-quota" space_quota_bytes: Option<u64> [serde(default, skip_serializing_if = "Option::is_none")],
+    Bytes(1, u64::MAX), [Batch, Hybrid, Versioned] or "0";
+
+    /// How look-ups of several keys choose nodes, unless the request itself says how: sticky, the default, nearest, preferred,
+    /// round-robin, set-cover, cluster, or cluster:GROUPS, which asks at most this number of groups of nodes; default takes it back.
+    "fan-out" fan_out: Option<StoreFanOut> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::text::<StoreFanOut>("FAN-OUT"), [Batch, Hybrid] or "default";
+
+    /// The type of its values: bytes, the default; ids, sorted sets of numbers that nodes unite, intersect and count; or
+    /// graph, vertices and edges.
+    "value-type" value_type: ValueType [serde(default, skip_serializing_if = "ValueType::is_bytes")],
+    Word("TYPE", &["bytes", "ids", "graph"]), [Batch, Versioned] => fixed;
 }
 
 impl StoreDefinition {
@@ -96,6 +119,21 @@ impl StoreDefinition {
             versioned: None,
             stream: None,
         }
+    }
+
+    /// A store with these options. The settings of a versioned store depend on its number of replicas, and are not yet set.
+    pub fn with_options(name: StoreName, kind: StoreKind, options: &StoreChange) -> Self {
+        let mut definition = Self {
+            kind,
+            ..Self::batch(name)
+        };
+        definition.apply(options);
+        if let Some(stream) = &options.stream
+            && let Some(source) = &stream.source
+        {
+            definition.stream = Some(StreamSettings::of(source.clone()).with(stream));
+        }
+        definition
     }
 
     /// A hybrid store with this stream.

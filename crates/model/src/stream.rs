@@ -5,34 +5,46 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::store_option::store_options;
 use crate::text_form::stored_as_text;
 use crate::versioned::EngineKind;
 use crate::word::words;
 
-/// The settings of a hybrid store's stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StreamSettings {
-    /// Where events come from. It never changes.
-    pub source: StreamSource,
-    /// How long before the start of a push its version reads the stream from, in milliseconds.
-    pub rewind_ms: u64,
-    /// How old the newest event that a version has read may be when it begins to answer, in milliseconds, if there are
-    /// more.
-    pub lag_ms: u64,
-    /// How much later than it happened an event may be logged, in milliseconds: later ones do not count. It never changes.
-    pub grace_ms: u64,
-    /// Where nodes keep the events. It never changes.
-    pub engine: EngineKind,
-    /// The assignment of records to partitions of the topic. It never changes.
-    #[serde(default, skip_serializing_if = "Partitioner::is_any")]
-    pub partitioner: Partitioner,
+store_options! {
+    /// The settings of a hybrid store's stream.
+    #[serde(deny_unknown_fields)]
+    record StreamSettings {}
+
+    /// The options of a new stream, or a change of one. Missing options have their default, or stay.
+    change StreamChange "stream." {}
+
+    /// Where events come from: a topic, kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a
+    /// server without ZooKeeper.
+    "stream" source: StreamSource, OptionValue::text::<StreamSource>("SOURCE"), [Hybrid] => fixed;
+
+    /// How long before the start of a push its version reads the stream from; 1day by default.
+    "rewind" rewind_ms: u64, Time(0, u64::MAX), [Hybrid];
+
+    /// How old the newest event that a version has read may be when it begins to answer, if there are more; 10s by default.
+    "max-lag" lag_ms: u64, Time(0, u64::MAX), [Hybrid];
+
+    /// How much later than it happened an event may be logged; later ones do not count; 7days by default.
+    "grace" grace_ms: u64, Time(0, u64::MAX), [Hybrid] => fixed;
+
+    /// Where nodes keep the events: log, the default, or disk.
+    "engine" engine: EngineKind, Word("ENGINE", EngineKind::WORDS), [Hybrid] => fixed;
+
+    /// How records are assigned to the partitions of the topic: any, the default, which is unknown to nodes, so that they read
+    /// all; or store, as fondaco store partition says, so that each node reads only what it needs.
+    "partitioner" partitioner: Partitioner [serde(default, skip_serializing_if = "Partitioner::is_any")],
+    Word("PARTITIONER", Partitioner::WORDS), [Hybrid] => fixed;
+
     /// Whether nodes read no events for now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_paused: bool,
-    /// After how long a span of events, in milliseconds, they are put into a new version; 0 for never.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub compact_ms: u64,
+    "paused" paused: bool [serde(default, rename = "is_paused", skip_serializing_if = "std::ops::Not::not")], Bool, [Hybrid];
+
+    /// Once events on top of a version span this time, a node puts them into a new version, as fondaco store compact does; 0,
+    /// the default, is never.
+    "compact-every" compact_ms: u64 [serde(default, skip_serializing_if = "is_zero")], Time(0, u64::MAX), [Hybrid];
 }
 
 words! {
@@ -50,20 +62,6 @@ impl Partitioner {
     fn is_any(&self) -> bool {
         *self == Self::Any
     }
-}
-
-/// Changes of a stream's settings; `None` leaves one as it is. How late events may be never changes: nodes would have
-/// counted others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StreamChange {
-    /// How long before the start of a push its version reads the stream from, in milliseconds.
-    pub rewind_ms: Option<u64>,
-    /// How old the newest event that a version has read may be when it begins to answer, in milliseconds.
-    pub lag_ms: Option<u64>,
-    /// Whether nodes read no events for now.
-    pub is_paused: Option<bool>,
-    /// After how long a span of events, in milliseconds, they are put into a new version; 0 for never.
-    pub compact_ms: Option<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -113,21 +111,16 @@ impl StreamSettings {
             grace_ms: 7 * DAY_MS,
             engine: EngineKind::Log,
             partitioner: Partitioner::Any,
-            is_paused: false,
+            paused: false,
             compact_ms: 0,
         }
     }
 
     /// The settings after changes.
     #[must_use]
-    pub fn with(self, change: StreamChange) -> Self {
-        Self {
-            rewind_ms: change.rewind_ms.unwrap_or(self.rewind_ms),
-            lag_ms: change.lag_ms.unwrap_or(self.lag_ms),
-            is_paused: change.is_paused.unwrap_or(self.is_paused),
-            compact_ms: change.compact_ms.unwrap_or(self.compact_ms),
-            ..self
-        }
+    pub fn with(mut self, change: &StreamChange) -> Self {
+        self.apply(change);
+        self
     }
 
     /// Checks that a hybrid store can have these settings.

@@ -22,6 +22,9 @@ macro_rules! words {
             /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
+            /// The names of all values.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+
             /// Its name.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }

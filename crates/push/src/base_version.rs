@@ -43,7 +43,7 @@ impl CurrentVersion {
         work: &Path,
         job: Job<'_>,
     ) -> Result<Self, PushError> {
-        if store.value_type == ValueType::Graph {
+        if store.value_type() == ValueType::Graph {
             return Err(PushError::Unfit(format!(
                 "store {name:?} is a graph, whose records depend on each other: push all its edges, without --incremental"
             )));

@@ -32,7 +32,7 @@ pub(crate) fn served_ids<'a>(
     name: &'a StoreName,
     store: Option<&StoreResource>,
 ) -> Result<Option<ServedIds<'a>>, PushError> {
-    let has_ids = |found: &&StoreResource| found.value_type == ValueType::Graph && found.current_version.is_some();
+    let has_ids = |found: &&StoreResource| found.value_type() == ValueType::Graph && found.current_version.is_some();
     match store.filter(has_ids) {
         Some(_) => ServedIds::of(client, endpoint, name).map(Some),
         None => Ok(None),

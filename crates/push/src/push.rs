@@ -101,7 +101,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         Rows::Edges(_) => Some(ValueType::Graph),
         Rows::Records => options.value_type,
     };
-    let value_type = store.as_ref().map(|found| found.value_type).or(asked);
+    let value_type = store.as_ref().map(|found| found.value_type()).or(asked);
     options.build.value_type = value_type.unwrap_or_default();
     options.build.partitions = partitions;
     let served = served_ids(&first.client, &first.endpoint, name, store.as_ref())?;
@@ -295,10 +295,9 @@ fn create(
     if !may_create || client.store(name)?.is_some() {
         return Ok(());
     }
-    let new = NewStore {
-        value_type: value_type.unwrap_or_default(),
-        ..NewStore::batch(name.as_str())
-    };
+    let mut new = NewStore::batch(name.as_str());
+    let value_type = value_type.map(|value_type| ("value_type".to_owned(), value_type.name().into()));
+    new.options.extend(value_type);
     let created: Result<StoreResource, AdminError> = client.post("/v1/stores", &new);
     match created {
         Ok(_) => job.note(Note::StoreCreated(name)),

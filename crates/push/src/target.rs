@@ -41,7 +41,7 @@ pub(crate) fn check_all(rollout: &mut Rollout, options: &Push, job: Job<'_>) -> 
                 first.partitions, other.partitions
             )));
         }
-        let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type));
+        let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type()));
         if kind(&first)
             .zip(kind(&other))
             .is_some_and(|(first, other)| first != other)
@@ -96,14 +96,14 @@ fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
             let is_graph = matches!(options.rows, Rows::Edges(_));
-            if is_graph != (found.value_type == ValueType::Graph) {
-                return Err(wrong_rows(name, found.value_type, is_graph));
+            if is_graph != (found.value_type() == ValueType::Graph) {
+                return Err(wrong_rows(name, found.value_type(), is_graph));
             }
-            if let Some(asked) = options.value_type.filter(|asked| *asked != found.value_type) {
+            if let Some(asked) = options.value_type.filter(|asked| *asked != found.value_type()) {
                 return Err(PushError::Unfit(format!(
                     "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
                      store",
-                    found.value_type
+                    found.value_type()
                 )));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fondaco_admin::Client;
 use fondaco_api::{StoreList, StoreResource};
-use fondaco_model::StoreName;
+use fondaco_model::{StoreName, StreamSource};
 use fondaco_stream::{TopicAddress, partitions_of, send_version};
 
 use crate::error::PushError;
@@ -32,8 +32,8 @@ impl Topic {
         let list: StoreList = client.get("/v1/stores")?;
         let is_of = |store: &&StoreResource| {
             let stream = store.stream.as_ref();
-            let address = stream.and_then(|stream| stream.source.parse::<TopicAddress>().ok());
-            address.is_some_and(|address| address.topic == self.address.topic)
+            let source = stream.and_then(|stream| stream.source.as_ref());
+            matches!(source, Some(StreamSource::Kafka { topic, .. }) if *topic == self.address.topic)
         };
         match list.stores.iter().find(is_of) {
             Some(store) => Err(PushError::Unfit(format!(

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fondaco_decisions::operator::{self, MoveCosts, PlanRequest, StoreChange};
+use fondaco_decisions::operator::{self, MoveCosts, PlanRequest};
 use fondaco_model::cluster::PlanState;
-use fondaco_model::{NodeId, StoreDefinition, StoreName};
+use fondaco_model::{NodeId, StoreChange, StoreDefinition, StoreName};
 
 use crate::controller::describe;
 use crate::link::Request;

@@ -26,6 +26,7 @@ pub mod roles;
 pub mod scan;
 pub mod status;
 pub mod store;
+mod store_flags;
 mod stream_options;
 mod target_options;
 pub mod user;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use fondaco_api::{
     ClusterNode, ClusterResource, FailedStream, NodeStatus, Role, StoreList, StoreResource, StreamStatus,
-    VersionResource, VersionStream, VersionedResource, WithoutQuorum,
+    VersionResource, VersionStream, WithoutQuorum,
 };
 use fondaco_model::cluster::ReplicaState;
+use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{Placement, PushState};
 use serde::Serialize;
 
@@ -252,7 +253,7 @@ fn stream_rows((store, stream): (&String, &StreamStatus)) -> Vec<Vec<String>> {
 }
 
 fn versioned_row(store: &StoreResource) -> Vec<String> {
-    let settings = |number: fn(&VersionedResource) -> u32| {
+    let settings = |number: fn(&VersionedSettings) -> u32| {
         let settings = store.versioned.as_ref();
         settings.map_or_else(String::new, |settings| number(settings).to_string())
     };

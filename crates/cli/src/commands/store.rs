@@ -3,19 +3,17 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
-use clap::{Arg, Args, Subcommand};
-use fondaco_api::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus, VersionedOptions};
-use fondaco_decisions::StoreOption;
-use fondaco_model::{StoreFanOut, StoreKind, StoreName, ValueType};
+use clap::{Args, Subcommand};
+use fondaco_api::{NewStore, PoisonList, StoreChange, StoreList, StoreResource, StreamStatus};
+use fondaco_model::{StoreKind, StoreName, ValueType};
 use fondaco_push::is_end;
 use serde::Serialize;
 
 use super::WrongUsage;
-use super::build::parse_bytes;
 use super::compact::{self, CompactOptions};
-use super::stream_options::{self, PartitionOptions, StreamAlterations, StreamArguments};
-use super::versioned_options::{self, VersionedArguments};
-use super::versions;
+use super::store_flags::StoreFlags;
+use super::stream_options::{self, PartitionOptions};
+use super::{versioned_options, versions};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -44,15 +42,12 @@ pub enum StoreCommand {
 
 /// `fondaco store create`.
 #[derive(Debug, Args)]
-#[command(
-    mut_args(with_kinds),
-    after_help = "\
+#[command(after_help = "\
 Example:
   fondaco store create pymk --backups 2
   fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
   fondaco store create counts --kind hybrid --stream kafka://kafka-1:9092/views --rewind 2h
-  fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2"
-)]
+  fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
 pub struct CreateOptions {
     /// The name of the store: the part of its keys before the colon
     name: StoreName,
@@ -61,47 +56,8 @@ pub struct CreateOptions {
     #[arg(long, default_value = "batch", value_parser = kind)]
     kind: StoreKind,
 
-    /// How many versions besides the current one to keep for rollback; 1 by default
-    #[arg(long, value_name = "COUNT")]
-    backups: Option<u32>,
-
-    /// How many nodes hold each partition, up to the number of nodes; the default is the cluster's number of replicas
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    replicas: Option<u32>,
-
-    /// Have every node hold the whole store, and answer for all of it: for a small table that is asked for often
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with = "replicas")]
-    everywhere: Option<bool>,
-
-    /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
-    /// has a ready node
-    #[arg(long, default_value = "any", value_name = "COUNT", value_parser = tolerance)]
-    tolerate_failures: Tolerance,
-
-    /// How many keys per second may be read through all routers, and through all nodes; no limit by default
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    read_keys_per_second: Option<u64>,
-
-    /// How many bytes one copy of the store may have, with the versions that are kept for rollback, for instance 10GB; no
-    /// limit by default
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    space_quota: Option<u64>,
-
-    /// How look-ups of several keys choose nodes, unless the request itself says how: sticky (the default),
-    /// nearest, preferred, round-robin, set-cover, cluster, or cluster:GROUPS, which asks at most so many groups of nodes
-    #[arg(long, value_name = "FAN-OUT")]
-    fan_out: Option<StoreFanOut>,
-
-    /// The type of its values: bytes; ids, sorted sets of numbers that nodes unite, intersect and count; or graph, vertices
-    /// and edges
-    #[arg(long, default_value_t, value_name = "TYPE")]
-    value_type: ValueType,
-
     #[command(flatten)]
-    versioned: VersionedArguments,
-
-    #[command(flatten)]
-    stream: StreamArguments,
+    options: StoreFlags<true>,
 
     #[command(flatten)]
     node: ControlPort,
@@ -139,57 +95,20 @@ pub struct PoisonOptions {
 
 /// `fondaco store alter`.
 #[derive(Debug, Args)]
-#[command(
-    mut_args(with_kinds),
-    after_help = "\
+#[command(after_help = "\
 Settings without an option stay unchanged.
 
 Example:
   fondaco store alter pymk --backups 3
   fondaco store alter pymk --tolerate-failures any --read-keys-per-second 0
   fondaco store alter carts --durability fsync --ttl 1day
-  fondaco store alter counts --paused true"
-)]
+  fondaco store alter counts --paused true")]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
 
-    /// How many versions besides the current one to keep; surplus versions are deleted
-    #[arg(long, value_name = "COUNT")]
-    backups: Option<u32>,
-
-    /// How many nodes hold each partition, up to the number of nodes; 0 is the cluster's number of replicas. Of a versioned store a
-    /// plan changes it
-    #[arg(long, value_name = "COUNT")]
-    replicas: Option<u32>,
-
-    /// Whether every node holds the whole store: true, as without a value, or false
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with = "replicas")]
-    everywhere: Option<bool>,
-
-    /// How many nodes may be late or absent when a version is swapped in: a number, or any, as long as every partition
-    /// has a ready node
-    #[arg(long, value_name = "COUNT", value_parser = tolerance)]
-    tolerate_failures: Option<Tolerance>,
-
-    /// How many keys per second may be read through all routers, and through all nodes; 0 is no limit
-    #[arg(long, value_name = "COUNT")]
-    read_keys_per_second: Option<u64>,
-
-    /// How many bytes one copy of the store may have, for instance 10GB; 0 is no limit
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    space_quota: Option<u64>,
-
-    /// How look-ups of several keys choose nodes, unless the request itself says how: as for fondaco store create, or
-    /// default
-    #[arg(long, value_name = "FAN-OUT", value_parser = fan_out)]
-    fan_out: Option<FanOutChange>,
-
     #[command(flatten)]
-    versioned: VersionedArguments,
-
-    #[command(flatten)]
-    stream: StreamAlterations,
+    options: StoreFlags<false>,
 
     #[command(flatten)]
     node: ControlPort,
@@ -264,17 +183,9 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
         }
         StoreCommand::Alter(options) => {
             let change = StoreChange {
-                backups: options.backups,
-                replicas: options.replicas,
-                everywhere: options.everywhere,
-                tolerate_failures: options.tolerate_failures.map(|tolerance| tolerance.0),
-                read_keys_per_second: options.read_keys_per_second,
-                space_quota_bytes: options.space_quota,
-                fan_out: options.fan_out.map(|change| change.0),
-                versioned: options.versioned.options(),
-                stream: options.stream.options(),
+                options: options.options.document(None),
             };
-            if change == StoreChange::default() {
+            if change.options.is_empty() {
                 let usage = "nothing to change: give an option, see fondaco store alter --help";
                 return Err(WrongUsage(usage.to_owned()).into());
             }
@@ -294,25 +205,10 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
 
 fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
     let client = options.node.client()?;
-    let mut versioned = options.versioned.options();
-    let mut stream = options.stream.resource();
-    // The engine of a hybrid store is that of its events.
-    if let (StoreKind::Hybrid, Some(settings), Some(stream)) = (options.kind, &mut versioned, &mut stream) {
-        stream.engine = settings.engine.take();
-    }
     let new = NewStore {
         name: options.name.to_string(),
         kind: options.kind,
-        backups: options.backups,
-        replicas: options.replicas,
-        everywhere: options.everywhere.unwrap_or_default(),
-        tolerate_failures: options.tolerate_failures.0,
-        read_keys_per_second: options.read_keys_per_second,
-        space_quota_bytes: options.space_quota,
-        fan_out: options.fan_out,
-        value_type: options.value_type,
-        versioned: versioned.filter(|settings| *settings != VersionedOptions::default()),
-        stream,
+        options: options.options.document(Some(options.kind)),
     };
     let store: StoreResource = client.post("/v1/stores", &new)?;
     output.result(&store, |store| match &store.versioned {
@@ -323,7 +219,7 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
                 format!("its stream cannot be read yet, and a push waits until it can: {problem}\n")
             }),
             store.name,
-            match store.value_type {
+            match store.value_type() {
                 ValueType::Bytes | ValueType::Ids => "--key COLUMN",
                 ValueType::Graph => "--edges FROM,TO",
             }
@@ -333,7 +229,7 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
             store.name,
             versioned_options::text(settings),
             versioned_options::away_text(settings, store.replicas),
-            match store.value_type {
+            match store.value_type() {
                 ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
                 ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
             }
@@ -341,35 +237,11 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// The number of nodes that may be late; `None` is any number.
-#[derive(Debug, Clone, Copy)]
-struct Tolerance(Option<u32>);
-
-fn tolerance(text: &str) -> Result<Tolerance, String> {
-    match text {
-        "any" => Ok(Tolerance(None)),
-        number => match number.parse() {
-            Ok(number) => Ok(Tolerance(Some(number))),
-            Err(_) => Err("use a number of nodes, or any".to_owned()),
-        },
-    }
-}
-
 /// Parses the kind of a store.
 fn kind(text: &str) -> Result<StoreKind, String> {
     let kind = StoreKind::ALL.iter().find(|kind| kind.as_str() == text);
     kind.copied()
         .ok_or_else(|| "the kind of a store is batch, hybrid or versioned".to_owned())
-}
-
-/// Adds to the help of an option which kinds of store have it.
-fn with_kinds(argument: Arg) -> Arg {
-    let option = argument.get_long().and_then(StoreOption::named);
-    let Some(option) = option.filter(|option| option.is_special()) else {
-        return argument;
-    };
-    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-    argument.help(format!("{help} [only {} stores]", option.kinds()))
 }
 
 /// A hybrid store, and how far the node has read its stream.
@@ -425,9 +297,9 @@ fn list_text(list: &StoreList) -> String {
                 fact(store.current_version, |version| version.to_string()),
                 fact(current.and_then(|version| version.records), output::count),
                 fact(size(store), output::bytes),
-                fact(store.space_quota_bytes, output::bytes),
+                fact(store.options.space_quota_bytes.flatten(), output::bytes),
                 store.versions.len().to_string(),
-                store.backups.to_string(),
+                store.options.backups.unwrap_or_default().to_string(),
                 store.replicas.to_string(),
             ]
         })
@@ -450,44 +322,35 @@ fn size(store: &StoreResource) -> Option<u64> {
     }
 }
 
-/// A store's fan-out; none for the default.
-#[derive(Debug, Clone, Copy)]
-struct FanOutChange(Option<StoreFanOut>);
-
-fn fan_out(text: &str) -> Result<FanOutChange, String> {
-    match text {
-        "default" => Ok(FanOutChange(None)),
-        text => text
-            .parse()
-            .map(|found| FanOutChange(Some(found)))
-            .map_err(|error| format!("{error}, or default")),
-    }
-}
-
 fn show_text(store: &StoreResource) -> String {
+    let options = &store.options;
     let mut text = format!(
         "store {}: {}, created {}, {} replica(s){}\n",
         store.name,
         store.kind.as_str(),
         output::timestamp(store.created_unix_ms),
         store.replicas,
-        if store.everywhere { ", on every node" } else { "" }
+        if options.everywhere == Some(true) {
+            ", on every node"
+        } else {
+            ""
+        }
     );
     if let Some(next) = store.replicas_next {
         text.push_str(&format!(
             "a plan gives it {next} replica(s): fondaco rebalance status\n"
         ));
     }
-    if !store.value_type.is_bytes() {
-        text.push_str(&format!("values are of type {}\n", store.value_type));
+    if !store.value_type().is_bytes() {
+        text.push_str(&format!("values are of type {}\n", store.value_type()));
     }
-    if let Some(limit) = store.read_keys_per_second {
+    if let Some(limit) = options.read_keys_per_second.flatten() {
         text.push_str(&format!(
             "routers read at most {} keys a second of it\n",
             output::count(limit)
         ));
     }
-    if let Some(quota) = store.space_quota_bytes {
+    if let Some(quota) = options.space_quota_bytes.flatten() {
         let used = store
             .space_used_bytes
             .map_or_else(|| "an unknown part".to_owned(), output::bytes);
@@ -500,7 +363,7 @@ fn show_text(store: &StoreResource) -> String {
             false => "\n",
         });
     }
-    if let Some(fan_out) = store.fan_out {
+    if let Some(fan_out) = options.fan_out.flatten() {
         text.push_str(&format!("requests of several keys ask nodes by fan-out {fan_out}\n"));
     }
     if let Some(settings) = &store.versioned {
@@ -510,8 +373,8 @@ fn show_text(store: &StoreResource) -> String {
     if let Some(stream) = &store.stream {
         text.push_str(&stream_options::text(stream));
     }
-    text.push_str(&format!("keeps {} backup(s)\n", store.backups));
-    text.push_str(&match store.tolerate_failures {
+    text.push_str(&format!("keeps {} backup(s)\n", options.backups.unwrap_or_default()));
+    text.push_str(&match options.tolerate_failures.flatten() {
         None => "a swap needs one ready node for every partition\n".to_owned(),
         Some(0) => "a swap needs all nodes to be ready\n".to_owned(),
         Some(tolerated) => format!("a swap tolerates {tolerated} late node(s)\n"),

@@ -1,101 +1,13 @@
-//! Options of `fondaco store` for hybrid stores, and what it says about their streams.
+//! The texts of `fondaco store` about streams of hybrid stores, and `fondaco store partition`.
 
 use clap::Args;
-use fondaco_api::{FailedStream, PoisonList, PoisonRecord, StreamOptions, StreamResource, StreamStatus, VersionStream};
+use fondaco_api::{FailedStream, PoisonList, PoisonRecord, StreamStatus, VersionStream};
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{Partitioner, StoreName, StreamSource, slot_of_key};
+use fondaco_model::{Partitioner, StoreName, StreamChange, slot_of_key};
 use fondaco_push::partition_count;
 use serde::Serialize;
 
 use crate::output::{self, table};
-
-/// The stream of a new hybrid store.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options for hybrid stores")]
-#[group(id = "hybrid", multiple = true)]
-pub struct StreamArguments {
-    /// Where events come from: kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a server
-    /// without ZooKeeper
-    #[arg(long, value_name = "SOURCE")]
-    stream: Option<StreamSource>,
-
-    /// How long before the start of a push its version reads the stream from; 1day by default
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
-    rewind: Option<u64>,
-
-    /// How old the newest event that a version has read may be when it begins to answer; 10s by default
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
-    max_lag: Option<u64>,
-
-    /// How much later than it happened an event may be logged; later ones do not count; 7days by default
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
-    grace: Option<u64>,
-
-    /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms, requires = "stream")]
-    compact_every: Option<u64>,
-
-    /// Which records are in which partition of the topic: any; or store, as fondaco store partition says, so that each node
-    /// reads only what it needs; any by default. It cannot be altered
-    #[arg(long, value_name = "PARTITIONER", requires = "stream")]
-    partitioner: Option<Partitioner>,
-
-    /// Whether nodes read no events for now: true, as without a value, or false
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "stream")]
-    paused: Option<bool>,
-}
-
-impl StreamArguments {
-    /// The stream, if there is one.
-    pub fn resource(&self) -> Option<StreamResource> {
-        Some(StreamResource {
-            source: self.stream.as_ref()?.to_string(),
-            rewind_ms: self.rewind,
-            lag_ms: self.max_lag,
-            grace_ms: self.grace,
-            engine: None,
-            partitioner: self.partitioner,
-            paused: self.paused.unwrap_or_default(),
-            compact_ms: self.compact_every,
-        })
-    }
-}
-
-/// Changes of the stream of a hybrid store.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options for hybrid stores")]
-#[group(id = "hybrid", multiple = true)]
-pub struct StreamAlterations {
-    /// How long before the start of a push its version reads the stream from
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
-    rewind: Option<u64>,
-
-    /// How old the newest event that a version has read may be when it begins to answer
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
-    max_lag: Option<u64>,
-
-    /// Whether nodes read no events for now: true, as without a value, or false
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    paused: Option<bool>,
-
-    /// Once so long a span of events is on top of a version, put them into a new one, as fondaco store compact does; 0 for
-    /// never
-    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
-    compact_every: Option<u64>,
-}
-
-impl StreamAlterations {
-    /// The changes, if there are any.
-    pub fn options(&self) -> Option<StreamOptions> {
-        let options = StreamOptions {
-            rewind_ms: self.rewind,
-            lag_ms: self.max_lag,
-            paused: self.paused,
-            compact_ms: self.compact_every,
-        };
-        (options != StreamOptions::default()).then_some(options)
-    }
-}
 
 /// `fondaco store partition`.
 #[derive(Debug, Args)]
@@ -116,11 +28,11 @@ pub struct PartitionOptions {
 }
 
 /// The settings of a stream, in a line.
-pub fn text(stream: &StreamResource) -> String {
+pub fn text(stream: &StreamChange) -> String {
     let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
     format!(
         "reads {}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
-        stream.source,
+        stream.source.as_ref().map(ToString::to_string).unwrap_or_default(),
         match stream.partitioner {
             Some(Partitioner::Store) => ", partitioned as the store",
             Some(Partitioner::Any) | None => "",
@@ -133,7 +45,7 @@ pub fn text(stream: &StreamResource) -> String {
             None | Some(0) => String::new(),
             every => format!("puts events into a new version every {}\n", time(every)),
         },
-        if stream.paused {
+        if stream.paused == Some(true) {
             "paused: no events are read\n"
         } else {
             ""

@@ -2,8 +2,7 @@
 
 use std::fs::File;
 
-use fondaco_decisions::StoreOption;
-use fondaco_model::StoreKind;
+use fondaco_model::{StoreKind, StoreOption};
 use serde_json::{Value, json};
 
 use super::node::{Dev, Node, fondaco, until};
@@ -98,7 +97,7 @@ fn every_option_is_honoured_or_refused_with_the_kinds_that_have_it() {
         };
         let create = |name: &'static str| vec!["--json", "store", "create", name, "--kind", kind.as_str()];
         let stream = |of: Option<&'static str>| of.map_or_else(Vec::new, |of| vec!["--stream", of]);
-        for option in StoreOption::ALL {
+        for option in StoreOption::all() {
             let is_stream = option
                 .member(StoreKind::Hybrid)
                 .is_some_and(|member| member.starts_with("stream."));
@@ -111,10 +110,50 @@ fn every_option_is_honoured_or_refused_with_the_kinds_that_have_it() {
             check(node, kind, option, &[create("new"), stream(source)].concat(), true);
             node.run(&["store", "drop", "new", "--now", "--yes"]);
         }
-        for option in StoreOption::ALL {
+        for option in StoreOption::all() {
             node.done(&[create("old"), stream(source)].concat());
             check(node, kind, option, &["--json", "store", "alter", "old"], false);
             node.done(&["store", "drop", "old", "--now", "--yes"]);
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_restored_has_every_option_as_before() {
+    let single = Dev::start();
+    let dir = tempfile::tempdir().unwrap();
+    let zones = ["--nodes", "3", "--replicas", "3", "--zones", "3", "--loops", "1"];
+    let several = Node::dev_with(&dir.path().join("data"), &zones);
+    for &kind in StoreKind::ALL {
+        let node = if kind == StoreKind::Hybrid { &*single } else { &several };
+        for option in StoreOption::all() {
+            let Some(member) = option.member(kind) else {
+                continue;
+            };
+            let (value, expected) = sample(option);
+            let flag = format!("--{}={value}", option.name);
+            let mut create = vec!["store", "create", "s", "--kind", kind.as_str(), &flag];
+            if kind == StoreKind::Hybrid && option.name != "stream" {
+                create.push("--stream=log");
+            }
+            node.done(&create);
+            let has = |name: &str| {
+                let store = node.json(&["store", "show", name]);
+                assert_eq!(shown(&store, member), expected, "{kind:?} --{}", option.name);
+            };
+            has("s");
+            node.done(&["store", "drop", "s", "--yes"]);
+            node.done(&["store", "restore", "s"]);
+            has("s");
+            if kind == StoreKind::Versioned {
+                let backup = dir.path().join(option.name);
+                let backup = backup.to_str().unwrap();
+                node.done(&["backup", "s", "--output", backup]);
+                node.done(&["restore", "t", backup, "--create"]);
+                has("t");
+                node.done(&["store", "drop", "t", "--now", "--yes"]);
+            }
+            node.done(&["store", "drop", "s", "--now", "--yes"]);
         }
     }
 }
@@ -126,7 +165,7 @@ fn the_help_names_every_option_with_the_kinds_that_have_it() {
         let help = dev.done(&["store", command, "--help"]);
         let words: Vec<&str> = help.split_whitespace().collect();
         let help = words.join(" ");
-        for option in StoreOption::ALL {
+        for option in StoreOption::all() {
             let name = format!("--{} ", option.name);
             let Some((_, text)) = help.split_once(&name) else {
                 assert!(command == "alter" && option.is_fixed, "{command}: {name}");

@@ -6,12 +6,11 @@
 
 use fondaco_model::cluster::{ClusterView, PlanCount, PlanMaker, PlanRecord, PlanState, Revised, StoreRecord};
 use fondaco_model::versioned::{Quorums, VersionedSettings};
-use fondaco_model::{RoutingTable, first_replicas};
+use fondaco_model::{RoutingTable, StoreChange, first_replicas};
 
 use super::OperatorError;
 use super::lists::{ReplicasMax, lengthened};
 use super::plan::{check_no_plan, next_number, saved};
-use super::store::StoreChange;
 use crate::change::{Change, RecordPath, Write};
 
 /// The settings that a versioned store is to have with this number of replicas: majorities stay majorities, unless the change

@@ -23,7 +23,7 @@ pub use plan::{
     AnalyzerPlan, MoveCosts, PLANS_KEPT, PlanRequest, analyzer_plan, cancel_plan, pause_plan, propose_plan, run_plan,
     split_partitions,
 };
-pub use store::{StoreChange, alter_store, create_store, versioned_settings};
+pub use store::{alter_store, create_store, versioned_settings};
 pub use user::{delete_user, put_user};
 pub use version::{
     PUSHES_MAX, PushTerms, Pushed, cancel_push, check_base, check_space_quota, push, push_once, roll_back, swap,

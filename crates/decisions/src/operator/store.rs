@@ -4,37 +4,13 @@ use std::collections::BTreeSet;
 
 use fondaco_model::cluster::{ClusterView, NodeRecord, Numbers, Revised, StoreRecord};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
-use fondaco_model::{STORES_MAX, StoreDefinition, StoreFanOut, StoreKind, StoreName, StreamChange, ValueType};
+use fondaco_model::{STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName, ValueType};
 
 use super::count::{QuorumChange, next_settings};
 use super::lists::{ReplicasMax, lengthened};
 use super::{OperatorError, store};
 use crate::change::{Change, RecordPath, Write};
 use crate::readiness::{late_among, unready_among};
-
-/// A change of a store's definition; `None` leaves a field as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoreChange {
-    /// How many versions besides the current one are kept for rollback.
-    pub backups: Option<u32>,
-    /// How many nodes hold each partition; `Some(None)` for as many as the cluster has.
-    pub replicas: Option<Option<u32>>,
-    /// Whether each node holds all partitions.
-    pub everywhere: Option<bool>,
-    /// How many nodes may be late when a version is swapped in; `Some(None)` for as many as leave a ready replica of
-    /// each partition.
-    pub tolerate_failures: Option<Option<u32>>,
-    /// How many keys a second may be read; `Some(None)` for no limit.
-    pub read_keys_per_second: Option<Option<u64>>,
-    /// How many bytes one copy of the store may have; `Some(None)` for no limit.
-    pub space_quota_bytes: Option<Option<u64>>,
-    /// The fan-out of requests that name none themselves; `Some(None)` for the default.
-    pub fan_out: Option<Option<StoreFanOut>>,
-    /// A change of a versioned store's settings.
-    pub versioned: Option<VersionedChange>,
-    /// A change of a hybrid store's stream.
-    pub stream: Option<StreamChange>,
-}
 
 /// The settings of a new versioned store: the operator's, with defaults that follow from the number of its replicas.
 ///
@@ -97,7 +73,7 @@ pub fn alter_store(
 ) -> Result<Change, OperatorError> {
     let before = store(view, name)?;
     let mut record = before.record.clone();
-    change.apply(&mut record)?;
+    apply(change, &mut record)?;
     let replicas_now = view.replicas(&before.record) as u32;
     let replicas_next = change.replicas.map(|own| nominal_replicas(view, own)).transpose()?;
     let replicas_next = replicas_next.unwrap_or(replicas_now);
@@ -121,52 +97,30 @@ pub fn alter_store(
     change_copies(view, before, record)
 }
 
-impl StoreChange {
-    /// Makes the change in a store's record, but for the settings of a versioned store.
-    fn apply(&self, record: &mut StoreRecord) -> Result<(), OperatorError> {
-        let definition = &mut record.definition;
-        let Self {
-            backups,
-            replicas,
-            everywhere,
-            tolerate_failures,
-            read_keys_per_second,
-            space_quota_bytes,
-            fan_out,
-            versioned,
-            stream,
-        } = *self;
-        let store = definition.name.clone();
-        if let Some(change) = stream {
-            let settings = definition.stream.take();
-            let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: store.clone() })?;
-            definition.stream = Some(settings.with(change));
-        }
-        if versioned.is_some() && definition.versioned.is_none() {
-            return Err(OperatorError::NotVersioned { store });
-        }
-        definition.backups = backups.unwrap_or(definition.backups);
-        // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused later.
-        if let Some(replicas) = replicas {
-            definition.replicas = replicas;
-            definition.everywhere = false;
-        }
-        if let Some(everywhere) = everywhere {
-            definition.everywhere = everywhere;
-            if everywhere && replicas.is_none() {
-                definition.replicas = None;
-            }
-        }
-        definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
-        definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
-        definition.fan_out = fan_out.unwrap_or(definition.fan_out);
-        if let Some(quota) = space_quota_bytes {
-            definition.space_quota_bytes = quota;
-            // The leading controller says so again if it is over the new one, too.
-            record.over_quota = false;
-        }
-        Ok(())
+/// Makes a change in a store's record, but for the settings of a versioned store.
+fn apply(change: &StoreChange, record: &mut StoreRecord) -> Result<(), OperatorError> {
+    let definition = &mut record.definition;
+    let store = definition.name.clone();
+    if let Some(change) = &change.stream {
+        let settings = definition.stream.take();
+        let settings = settings.ok_or_else(|| OperatorError::NotHybrid { store: store.clone() })?;
+        definition.stream = Some(settings.with(change));
     }
+    if change.versioned.is_some() && definition.versioned.is_none() {
+        return Err(OperatorError::NotVersioned { store });
+    }
+    definition.apply(change);
+    // A store is everywhere, or has a number of replicas: each takes the other back, and both at once are refused later.
+    match (change.replicas, change.everywhere) {
+        (Some(_), None) => definition.everywhere = false,
+        (None, Some(true)) => definition.replicas = None,
+        _ => {}
+    }
+    if change.space_quota_bytes.is_some() {
+        // The leading controller says so again if it is over the new one, too.
+        record.over_quota = false;
+    }
+    Ok(())
 }
 
 /// The change of a batch or hybrid store. If fewer nodes are to have its partitions, these must have all kept versions.

@@ -1,6 +1,6 @@
 //! A small cluster as a view, with its events.
 
-use fondaco_decisions::operator::{MoveCosts, OperatorError, PlanRequest, StoreChange};
+use fondaco_decisions::operator::{MoveCosts, OperatorError, PlanRequest};
 use fondaco_decisions::{Change, Controller, Now, Patience, Record, RecordPath, operator};
 use fondaco_model::cluster::{
     Announcement, ClusterRecord, ClusterView, ReplicaReport, ReplicaState, Revised, StoreRecord, StoreReport,
@@ -8,8 +8,8 @@ use fondaco_model::cluster::{
 };
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{
-    Identity, Move, NodeId, PROTOCOL, PartitionCount, PartitionId, Placement, RoutingTable, StoreDefinition, StoreName,
-    VersionNumber,
+    Identity, Move, NodeId, PROTOCOL, PartitionCount, PartitionId, Placement, RoutingTable, StoreChange,
+    StoreDefinition, StoreName, VersionNumber,
 };
 
 /// A cluster as all processes see it.

@@ -1,10 +1,10 @@
 //! Space quotas: pushes that do not fit, and versioned stores that take only deletions.
 
-use fondaco_decisions::operator::{self, OperatorError, StoreChange};
+use fondaco_decisions::operator::{self, OperatorError};
 use fondaco_decisions::used_bytes;
 use fondaco_model::cluster::{ReportRecord, StoreReport};
 use fondaco_model::versioned::VersionedSettings;
-use fondaco_model::{PartitionSet, StoreDefinition};
+use fondaco_model::{PartitionSet, StoreChange, StoreDefinition};
 
 use crate::fixture::{Cluster, detail, name};
 

@@ -1,8 +1,8 @@
 //! Operators create, alter and drop stores.
 
-use fondaco_decisions::operator::{self, OperatorError, PlanRequest, StoreChange};
+use fondaco_decisions::operator::{self, OperatorError, PlanRequest};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
-use fondaco_model::{Copies, PartitionId, Placement, RoutingTable, STORES_MAX, StoreDefinition};
+use fondaco_model::{Copies, PartitionId, Placement, RoutingTable, STORES_MAX, StoreChange, StoreDefinition};
 
 use crate::fixture::{Cluster, name, node, version, with_replicas};
 

@@ -1,10 +1,10 @@
 //! Versioned stores of a cluster: created, altered, and moved.
 
-use fondaco_decisions::operator::{self, OperatorError, StoreChange};
+use fondaco_decisions::operator::{self, OperatorError};
 use fondaco_decisions::{Agent, AgentAction, LocalReplicas, LocalVersioned};
 use fondaco_model::cluster::{NodeMark, PlanState, StoreRecord, Topology};
 use fondaco_model::versioned::{EngineKind, SettingsError, VersionedChange, VersionedSettings};
-use fondaco_model::{NodeId, PartitionId, PartitionSet, StoreDefinition, StoreKind};
+use fondaco_model::{NodeId, PartitionId, PartitionSet, StoreChange, StoreDefinition, StoreKind};
 
 use crate::fixture::{
     Cluster, add, announcement, at_a_time, detail, name, node, version, with_replicas, with_settings,

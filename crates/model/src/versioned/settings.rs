@@ -1,9 +1,8 @@
 //! An operator's settings of a versioned store: how many replicas must answer and acknowledge, where writes for absent
 //! replicas are kept, and how values are stored.
 
-use serde::{Deserialize, Serialize};
-
 use super::resolution::Resolution;
+use crate::store_option::store_options;
 use crate::word::words;
 
 /// How many of N owners must be read to see every write that W of them have acknowledged: N - W + 1, so that fewer than
@@ -12,42 +11,61 @@ pub fn owners_to_read(owners: usize, writes: usize) -> usize {
     (owners + 1).saturating_sub(writes).max(1)
 }
 
-/// The settings of a versioned store. Of its N replicas, R must answer a read, and W must have a write before it is
-/// acknowledged. With R + W > N, and without a sloppy quorum, a read sees every write that was acknowledged before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VersionedSettings {
-    /// R: how many replicas must answer a read.
-    pub reads: u32,
-    /// W: how many replicas must have a write.
-    pub writes: u32,
-    /// How many replicas are asked at first; R or more.
-    pub preferred_reads: u32,
-    /// How many replicas are waited for a short time after W have the write; W or more.
-    pub preferred_writes: u32,
-    /// The nodes that keep a write for an absent replica.
-    pub handoff: Handoff,
-    /// Whether a hint on a node that is not a replica counts towards the write quorum.
-    pub sloppy: bool,
+store_options! {
+    /// The settings of a versioned store. Of its N replicas, R must answer a read, and W must have a write before it is
+    /// acknowledged. With R + W > N, and without a sloppy quorum, a read sees every write that was acknowledged before it.
+    #[derive(Copy)]
+    #[serde(deny_unknown_fields)]
+    record VersionedSettings {}
+
+    /// The options of a new versioned store, or a change of one. Missing options have their default, or stay.
+    #[derive(Copy)]
+    change VersionedChange "versioned." {}
+
+    /// How many replicas must answer a read (R); a majority by default.
+    "reads" reads: u32, OptionValue::count_from(1), [Versioned];
+
+    /// How many replicas must acknowledge a write (W); a majority by default.
+    "writes" writes: u32, OptionValue::count_from(1), [Versioned];
+
+    /// How many replicas are asked at first: R, the default, or more.
+    "preferred-reads" preferred_reads: u32, OptionValue::count_from(1), [Versioned];
+
+    /// How many replicas a write waits for briefly once W have it: W, the default, or more.
+    "preferred-writes" preferred_writes: u32, OptionValue::count_from(1), [Versioned];
+
+    /// Which node keeps a hint for a replica that is absent: none, consistent, the default, any or proximity.
+    "handoff" handoff: Handoff, Word("HANDOFF", Handoff::WORDS), [Versioned];
+
+    /// Whether a hint on a node that is not a replica counts as a replica's acknowledgement of a write.
+    "sloppy" sloppy: bool, Bool, [Versioned];
+
     /// In how many other zones than the coordinator's a replica must answer a read.
-    pub zone_reads: u32,
-    /// In how many other zones than the coordinator's a replica must have a write.
-    pub zone_writes: u32,
-    /// Where replicas keep the records.
-    pub engine: EngineKind,
-    /// The failures that an acknowledged write survives.
-    pub durability: Durability,
-    /// How concurrent values are resolved.
-    pub resolution: Resolution,
-    /// The lifetime of a value whose writer sets none, in milliseconds; `None` is unlimited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl_ms: Option<u64>,
-    /// How long tombstones are kept, in milliseconds. A node that was away for longer may bring back deleted values,
-    /// unless it is given all data again.
-    pub tombstone_grace_ms: u64,
-    /// How many keys a second may be written through all coordinators together; no limit by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_keys_per_second: Option<u64>,
+    "zone-reads" zone_reads: u32, OptionValue::count_from(0), [Versioned];
+
+    /// In how many other zones than the coordinator's a replica must acknowledge a write.
+    "zone-writes" zone_writes: u32, OptionValue::count_from(0), [Versioned];
+
+    /// The storage engine of replicas: log, the default, disk, memory, cache or mysql; the events of a hybrid store are in log or disk.
+    "engine" engine: EngineKind, Word("ENGINE", EngineKind::WORDS), [Versioned] => fixed;
+
+    /// The failures that an acknowledged write survives: log, the default, a crash of the process; fsync, a power failure.
+    "durability" durability: Durability, Word("DURABILITY", Durability::WORDS), [Versioned];
+
+    /// How GET resolves concurrent values: latest, the default, all, set or counter.
+    "resolution" resolution: Resolution, Word("RESOLUTION", Resolution::WORDS), [Versioned];
+
+    /// How long a value lives if its writer sets no expiry; 0, the default, is for ever. It applies to values that are written
+    /// from then on.
+    "ttl" ttl_ms: Option<u64> [serde(default)], Time(1, VersionedSettings::TIME_MS_MAX), [Versioned] or "0";
+
+    /// How long a tombstone is kept; 10days by default. A node that was away for longer may bring back deleted values, unless it
+    /// is given all data again.
+    "tombstone-grace" tombstone_grace_ms: u64,
+    Time(VersionedSettings::TOMBSTONE_GRACE_MS_MIN, VersionedSettings::TIME_MS_MAX), [Versioned];
+
+    /// How many keys per second may be written through all routers, and to all nodes; 0, the default, is no limit.
+    "write-keys-per-second" write_keys_per_second: Option<u64> [serde(default)], Count(1, u64::MAX), [Versioned] or "0";
 }
 
 words! {
@@ -95,39 +113,6 @@ words! {
     Log = "log",
     /// The loss of power: the write is on the disk. Concurrent writes share one fsync.
     Fsync = "fsync",
-}
-
-/// A change of a store's settings; `None` leaves a field as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct VersionedChange {
-    /// See [`VersionedSettings::reads`]. The preferred reads follow, unless they were set separately.
-    pub reads: Option<u32>,
-    /// See [`VersionedSettings::writes`]. The preferred writes follow, unless they were set separately.
-    pub writes: Option<u32>,
-    /// See [`VersionedSettings::preferred_reads`].
-    pub preferred_reads: Option<u32>,
-    /// See [`VersionedSettings::preferred_writes`].
-    pub preferred_writes: Option<u32>,
-    /// See [`VersionedSettings::handoff`].
-    pub handoff: Option<Handoff>,
-    /// See [`VersionedSettings::sloppy`].
-    pub sloppy: Option<bool>,
-    /// See [`VersionedSettings::zone_reads`].
-    pub zone_reads: Option<u32>,
-    /// See [`VersionedSettings::zone_writes`].
-    pub zone_writes: Option<u32>,
-    /// See [`VersionedSettings::engine`]. Only for a new store.
-    pub engine: Option<EngineKind>,
-    /// See [`VersionedSettings::durability`].
-    pub durability: Option<Durability>,
-    /// See [`VersionedSettings::resolution`].
-    pub resolution: Option<Resolution>,
-    /// See [`VersionedSettings::ttl_ms`]; `Some(None)` is unlimited. It applies to values written from then on.
-    pub ttl_ms: Option<Option<u64>>,
-    /// See [`VersionedSettings::tombstone_grace_ms`].
-    pub tombstone_grace_ms: Option<u64>,
-    /// See [`VersionedSettings::write_keys_per_second`]; `Some(None)` for no limit.
-    pub write_keys_per_second: Option<Option<u64>>,
 }
 
 /// Why settings are invalid.
@@ -216,33 +201,18 @@ impl VersionedSettings {
         }
     }
 
-    /// These settings, changed.
+    /// These settings, changed. Preferred numbers follow the required ones, unless they were set separately.
     #[must_use]
     pub fn with(self, change: &VersionedChange) -> Self {
-        let reads = change.reads.unwrap_or(self.reads);
-        let writes = change.writes.unwrap_or(self.writes);
-        let follow = |before: u32, required_before: u32, required: u32| match before == required_before {
-            true => required,
-            false => before,
-        };
-        let reads_followed = follow(self.preferred_reads, self.reads, reads);
-        let writes_followed = follow(self.preferred_writes, self.writes, writes);
-        Self {
-            reads,
-            writes,
-            preferred_reads: change.preferred_reads.unwrap_or(reads_followed),
-            preferred_writes: change.preferred_writes.unwrap_or(writes_followed),
-            handoff: change.handoff.unwrap_or(self.handoff),
-            sloppy: change.sloppy.unwrap_or(self.sloppy),
-            zone_reads: change.zone_reads.unwrap_or(self.zone_reads),
-            zone_writes: change.zone_writes.unwrap_or(self.zone_writes),
-            engine: change.engine.unwrap_or(self.engine),
-            durability: change.durability.unwrap_or(self.durability),
-            resolution: change.resolution.unwrap_or(self.resolution),
-            ttl_ms: change.ttl_ms.unwrap_or(self.ttl_ms),
-            tombstone_grace_ms: change.tombstone_grace_ms.unwrap_or(self.tombstone_grace_ms),
-            write_keys_per_second: change.write_keys_per_second.unwrap_or(self.write_keys_per_second),
+        let mut next = self;
+        next.apply(change);
+        if change.preferred_reads.is_none() && self.preferred_reads == self.reads {
+            next.preferred_reads = next.reads;
         }
+        if change.preferred_writes.is_none() && self.preferred_writes == self.writes {
+            next.preferred_writes = next.writes;
+        }
+        next
     }
 
     /// Checks that a store with this number of replicas, in a cluster with nodes in this number of zones, can have these settings.
