@@ -189,7 +189,10 @@ fn a_push_is_cancelled_on_all_nodes() {
     ureq::delete(url).call().unwrap();
     assert_eq!(cluster.ended()["state"], "cancelled");
     for name in cluster.nodes() {
-        until("nothing of it is left", || cluster.versions_on_disk(&name).is_empty());
+        let trash = cluster.data(&name).join("trash");
+        until("nothing of it is left", || {
+            cluster.versions_on_disk(&name).is_empty() && fs::read_dir(&trash).unwrap().next().is_none()
+        });
     }
     cluster.set_rate(0);
     assert_eq!(cluster.deploy(&cluster.build(2))["version"], 2);
