@@ -115,12 +115,8 @@ fn events_of_topics_are_applied_whatever_happens_to_the_broker() {
     for feed in &feeds {
         until("all to be well again", || {
             let status = feed.status();
-            let is_done = status.error.is_none()
-                && status
-                    .partitions
-                    .iter()
-                    .all(|partition| partition.lag_records == Some(0));
-            is_done
+            let mut partitions = status.partitions.iter();
+            status.error.is_none() && partitions.all(|partition| partition.lag_records == Some(0))
         });
         let applied = feed.overlay().applied();
         assert_eq!((applied.poison, applied.late), (2, 1), "each record is read once");

@@ -205,7 +205,7 @@ fn cases(text: &str) -> Vec<(String, &str)> {
         match line.strip_prefix("    ") {
             None => query.push(line),
             Some(rows) => cases.push((
-                query.drain(..).collect::<Vec<_>>().join(" "),
+                std::mem::take(&mut query).join(" "),
                 if rows == "(none)" { "" } else { rows },
             )),
         }
