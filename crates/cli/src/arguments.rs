@@ -6,7 +6,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, cluster, completions, config, deploy, graph, hook, inspect, look_up, marks, nodes, push,
+    backup, balance, build, cluster, completions, config, deploy, drain, graph, hook, inspect, look_up, nodes, push,
     rebalance, repair, roles, scan, status, store, user, versions, why,
 };
 
@@ -86,9 +86,9 @@ pub enum Command {
     /// Show the decisions of the cluster about its load, with reasons
     Why(why::WhyOptions),
     /// Take all partitions from nodes, for good
-    Drain(marks::DrainOptions),
+    Drain(drain::DrainOptions),
     /// Take nodes out of service for a while, or back into it
-    Maintenance(marks::MaintenanceOptions),
+    Maintenance(drain::MaintenanceOptions),
     /// Manage the users of the cluster
     #[command(subcommand)]
     User(user::UserCommand),

@@ -6,7 +6,7 @@
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
 
-use crate::operation::{AskId, Moment};
+use crate::operation::{AskId, Environment};
 use crate::read::{Directory, Failure};
 
 /// A timer that is not set.
@@ -46,8 +46,8 @@ pub(crate) struct Ask<P> {
 impl<P> Ask<P> {
     /// The time until which it may take because bytes of long values move to its node or from it: it may be one of
     /// them, or wait for them. 0 if none move.
-    fn moves_until_us(&self, attempt_us: u64, moment: &Moment<'_>) -> u64 {
-        let moved_at_us = moment
+    fn moves_until_us(&self, attempt_us: u64, env: &Environment<'_>) -> u64 {
+        let moved_at_us = env
             .latest
             .member(self.node)
             .map_or(0, |member| member.health.moved_at_us());
@@ -162,28 +162,28 @@ impl<P> Asks<P> {
     }
 
     /// Ends an ask that was answered. Returns its state before; `None` if it had ended.
-    pub(crate) fn answered(&mut self, id: AskId, conduct: Conduct, moment: &Moment<'_>) -> Option<Stage> {
+    pub(crate) fn answered(&mut self, id: AskId, conduct: Conduct, env: &Environment<'_>) -> Option<Stage> {
         let stage = self.end(id)?;
         let node = self.get(id).node;
         match conduct {
             // The health of a late node was updated already.
             _ if stage != Stage::Pending => {}
             Conduct::Well => {
-                if let Some(member) = moment.latest.member(node) {
-                    member.health.succeeded(moment.now_us);
+                if let Some(member) = env.latest.member(node) {
+                    member.health.succeeded(env.now_us);
                 }
             }
-            Conduct::Failed => self.failed(node, moment),
+            Conduct::Failed => self.failed(node, env),
         }
         Some(stage)
     }
 
     /// Ends an ask that will not be answered. Returns its state before; `None` if it had ended.
-    pub(crate) fn lost(&mut self, id: AskId, failure: &Failure, moment: &Moment<'_>) -> Option<Stage> {
+    pub(crate) fn lost(&mut self, id: AskId, failure: &Failure, env: &Environment<'_>) -> Option<Stage> {
         let stage = self.end(id)?;
         if stage == Stage::Pending && matches!(failure, Failure::Lost(_)) {
             let node = self.get(id).node;
-            self.failed(node, moment);
+            self.failed(node, env);
         }
         Some(stage)
     }
@@ -208,11 +208,11 @@ impl<P> Asks<P> {
     }
 
     /// The timers that are due by now, one at a time.
-    pub(crate) fn due(&mut self, moment: &Moment<'_>) -> Option<Due> {
-        let now_us = moment.now_us;
+    pub(crate) fn due(&mut self, env: &Environment<'_>) -> Option<Due> {
+        let now_us = env.now_us;
         for ask in &mut self.list {
             if ask.stage == Stage::Pending && now_us >= ask.give_up_at_us {
-                ask.give_up_at_us = ask.give_up_at_us.max(ask.moves_until_us(self.attempt_us, moment));
+                ask.give_up_at_us = ask.give_up_at_us.max(ask.moves_until_us(self.attempt_us, env));
             }
         }
         let due = |ask: &Ask<P>| ask.stage == Stage::Pending && now_us >= ask.late_at_us.min(ask.give_up_at_us);
@@ -225,15 +225,15 @@ impl<P> Asks<P> {
         ask.stage = Stage::GivenUp;
         self.pending -= 1;
         let node = ask.node;
-        self.failed(node, moment);
+        self.failed(node, env);
         Some(Due::GivenUp(id as AskId))
     }
 
     /// Until when the operation waits beyond its deadline, because bytes of long values move between it and nodes that owe it
     /// answers; 0 if none do.
-    pub(crate) fn moves_until_us(&self, moment: &Moment<'_>) -> u64 {
+    pub(crate) fn moves_until_us(&self, env: &Environment<'_>) -> u64 {
         let pending = self.list.iter().filter(|ask| ask.stage == Stage::Pending);
-        let until = pending.map(|ask| ask.moves_until_us(self.attempt_us, moment));
+        let until = pending.map(|ask| ask.moves_until_us(self.attempt_us, env));
         until.max().unwrap_or(0)
     }
 
@@ -255,8 +255,8 @@ impl<P> Asks<P> {
         matches!(stage, Stage::Pending | Stage::GivenUp).then_some(stage)
     }
 
-    fn failed(&mut self, node: NodeId, moment: &Moment<'_>) {
-        if suspend_for_failure(moment.latest, node, moment.now_us) {
+    fn failed(&mut self, node: NodeId, env: &Environment<'_>) {
+        if suspend_for_failure(env.latest, node, env.now_us) {
             self.suspended.push(node);
         }
     }

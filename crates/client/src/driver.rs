@@ -22,7 +22,7 @@ use crate::asks::TRANSFER_US_MAX;
 use crate::client::{Client, Inner, Snapshot};
 use crate::error::ClientError;
 use crate::link::{Ask, Inbox, Outcomes, Request};
-use crate::operation::{Moment, Operation, Outgoing};
+use crate::operation::{Environment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, Failure, NodeHealth, Read};
 use crate::trace::{Parts, Sent, Tracing};
@@ -73,7 +73,7 @@ impl Inner {
         keys: Vec<WireKey>,
         options: &ReadOptions,
     ) -> Result<BatchReply, ClientError> {
-        let mut run = self.begin(|_, moment| Read::start(Arc::new(keys), options.clone(), moment))?;
+        let mut run = self.begin(|_, env| Read::start(Arc::new(keys), options.clone(), env))?;
         run.until(Read::is_over).await;
         run.operation.finish()
     }
@@ -85,7 +85,7 @@ impl Inner {
         computation: Computation,
         options: &ReadOptions,
     ) -> Result<BatchReply, ClientError> {
-        let mut run = self.begin(|_, moment| Read::compute(Arc::new(keys), computation, options.clone(), moment))?;
+        let mut run = self.begin(|_, env| Read::compute(Arc::new(keys), computation, options.clone(), env))?;
         run.until(Read::is_over).await;
         run.operation.finish()
     }
@@ -93,7 +93,7 @@ impl Inner {
     /// Carries out an operation, and takes its answer. The operation continues until it is over, without the caller.
     pub(crate) async fn coordinate<O, T>(
         self: &Arc<Self>,
-        start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
+        start: impl FnOnce(&Snapshot, &Environment<'_>) -> Result<O, ClientError>,
         take: impl FnOnce(&mut O) -> Result<T, ClientError>,
     ) -> Result<T, ClientError>
     where
@@ -115,7 +115,7 @@ impl Inner {
     /// task of their own for it.
     pub(crate) async fn coordinate_to_the_end<O, T>(
         self: &Arc<Self>,
-        start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
+        start: impl FnOnce(&Snapshot, &Environment<'_>) -> Result<O, ClientError>,
         take: impl FnOnce(&mut O) -> Result<T, ClientError>,
         answer: impl FnOnce(Result<T, ClientError>),
     ) where
@@ -134,10 +134,10 @@ impl Inner {
 
     fn begin<O: Operation<Request: Request<Reply = O::Reply>>>(
         self: &Arc<Self>,
-        start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
+        start: impl FnOnce(&Snapshot, &Environment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
         let snapshot = self.newest()?;
-        let operation = start(&snapshot, &self.moment(&snapshot))?;
+        let operation = start(&snapshot, &self.env(&snapshot))?;
         Ok(Run {
             parts: Tracing::current().map(|tracing| Parts::of(tracing, operation.described())),
             operation,
@@ -162,8 +162,8 @@ impl Inner {
         Some(guard)
     }
 
-    fn moment<'a>(&'a self, snapshot: &'a Snapshot) -> Moment<'a> {
-        Moment {
+    fn env<'a>(&'a self, snapshot: &'a Snapshot) -> Environment<'a> {
+        Environment {
             now_us: self.clock.now_us(),
             now_unix_ms: now_unix_ms(),
             latest: &snapshot.directory,
@@ -226,12 +226,12 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
                 Wake::Outcomes(outcomes) => self.hear(outcomes),
                 Wake::Directory(latest) => {
                     self.snapshot = latest;
-                    self.operation.on_directory(&inner.moment(&self.snapshot));
+                    self.operation.on_directory(&inner.env(&self.snapshot));
                 }
                 Wake::Time => {
-                    let moment = inner.moment(&self.snapshot);
-                    self.operation.on_time(&moment);
-                    if self.operation.wake_at_us() <= moment.now_us {
+                    let env = inner.env(&self.snapshot);
+                    self.operation.on_time(&env);
+                    if self.operation.wake_at_us() <= env.now_us {
                         // The awaited result may need this thread.
                         tokio::task::yield_now().await;
                     }
@@ -242,14 +242,14 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
 
     /// Passes results to the operation.
     fn hear(&mut self, outcomes: Outcomes<O::Reply>) {
-        let moment = self.inner.moment(&self.snapshot);
+        let env = self.inner.env(&self.snapshot);
         for (id, outcome) in outcomes {
             if let Some(parts) = &mut self.parts {
                 parts.heard(id, error_of::<O::Request>(&outcome).as_deref());
             }
             match outcome {
-                Ok(reply) => self.operation.on_reply(id, reply, &moment),
-                Err(failure) => self.operation.on_failure(id, failure, &moment),
+                Ok(reply) => self.operation.on_reply(id, reply, &env),
+                Err(failure) => self.operation.on_failure(id, failure, &env),
             }
         }
     }
@@ -257,8 +257,8 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     /// Sends the operation's requests, and carries out its other demands.
     fn send(&mut self) {
         loop {
-            let moment = self.inner.moment(&self.snapshot);
-            let Some(outgoing) = self.operation.next_send(&moment) else {
+            let env = self.inner.env(&self.snapshot);
+            let Some(outgoing) = self.operation.next_send(&env) else {
                 break;
             };
             let trace = self.begin_span(&outgoing);

@@ -27,7 +27,7 @@ impl Inner {
     ) -> Result<Computed, ClientError> {
         let keys = Arc::new(keys);
         let read = self.coordinate(
-            |snapshot, moment| Get::members(Arc::clone(&keys), options.clone(), Arc::clone(&snapshot.home), moment),
+            |snapshot, env| Get::members(Arc::clone(&keys), options.clone(), Arc::clone(&snapshot.home), env),
             |get: &mut Get| Ok((get.take_members()?, get.requests(), get.take_room())),
         );
         let (sets, mut requests, _room) = read.await?;

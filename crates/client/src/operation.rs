@@ -36,7 +36,7 @@ pub struct Described<'a> {
 
 /// The context of each event of an operation: the time, and state shared by operations.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct Environment<'a> {
     /// The monotonic time, in microseconds.
     pub now_us: u64,
     /// The wall-clock time, in milliseconds since 1970, which decides on expiry. No answer's correctness depends on it.
@@ -71,19 +71,19 @@ pub trait Operation {
     }
 
     /// The next request to send; `None` until an outcome arrives or a timer is due.
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<Self::Request>>;
+    fn next_send(&mut self, env: &Environment<'_>) -> Option<Outgoing<Self::Request>>;
 
     /// A node answered.
-    fn on_reply(&mut self, id: AskId, reply: Self::Reply, moment: &Moment<'_>);
+    fn on_reply(&mut self, id: AskId, reply: Self::Reply, env: &Environment<'_>);
 
     /// A request will not be answered.
-    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>);
+    fn on_failure(&mut self, id: AskId, failure: Failure, env: &Environment<'_>);
 
     /// There is a newer directory.
-    fn on_directory(&mut self, moment: &Moment<'_>);
+    fn on_directory(&mut self, env: &Environment<'_>);
 
     /// It is [`wake_at_us`](Self::wake_at_us), or later.
-    fn on_time(&mut self, moment: &Moment<'_>);
+    fn on_time(&mut self, env: &Environment<'_>);
 
     /// The latest time to call [`on_time`](Self::on_time).
     fn wake_at_us(&self) -> u64;

@@ -130,7 +130,7 @@ impl Client {
         let (keys, options) = (Arc::new(keys), options.clone());
         self.inner()
             .coordinate(
-                |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
+                |snapshot, env| Get::start(keys, options, Arc::clone(&snapshot.home), None, env),
                 |get: &mut Get| Ok((get.take_answer()?, get.take_room())),
             )
             .await
@@ -150,7 +150,7 @@ impl Client {
         let times = times.into();
         self.inner()
             .coordinate(
-                |snapshot, moment| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), moment),
+                |snapshot, env| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), env),
                 Write::take_answer,
             )
             .await
@@ -169,7 +169,7 @@ impl Client {
         let times = times.into();
         self.inner()
             .coordinate_to_the_end(
-                |snapshot, moment| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), moment),
+                |snapshot, env| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), env),
                 Write::take_answer,
                 answer,
             )
@@ -191,9 +191,9 @@ impl Client {
         let seed = fastrand::u64(..);
         self.inner()
             .coordinate(
-                |snapshot, moment| {
+                |snapshot, env| {
                     let home = Arc::clone(&snapshot.home);
-                    crate::quorum::Update::start(key, decide, options, home, seed, moment)
+                    crate::quorum::Update::start(key, decide, options, home, seed, env)
                 },
                 crate::quorum::Update::take_answer,
             )
@@ -303,7 +303,7 @@ impl Inner {
         let options = options.clone();
         let take = |get: &mut Get| Ok((get.take_answer()?, get.requests(), get.take_room()));
         self.coordinate(
-            |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
+            |snapshot, env| Get::start(keys, options, Arc::clone(&snapshot.home), None, env),
             take,
         )
         .await

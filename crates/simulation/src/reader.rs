@@ -71,7 +71,7 @@ impl World {
             None => Caller::new(topology, None),
         };
         for read in reader.reads.values_mut() {
-            read.read.on_directory(&caller.moment(now_us, 0));
+            read.read.on_directory(&caller.env(now_us, 0));
         }
         reader.caller = Some(caller);
         let reads: Vec<u64> = reader.reads.keys().copied().collect();
@@ -116,7 +116,7 @@ impl World {
             partial: Partial::PerKey,
             ..ReadOptions::default()
         };
-        if let Ok(read) = Read::start(Arc::new(keys), options, &caller.moment(now_us, 0)) {
+        if let Ok(read) = Read::start(Arc::new(keys), options, &caller.env(now_us, 0)) {
             let read = ReaderRead {
                 read,
                 begun_ms,
@@ -141,8 +141,8 @@ impl World {
         let read = &mut under_way.read;
         let keys = Arc::clone(read.keys());
         let Some(caller) = &reader.caller else { return };
-        let moment = caller.moment(now_us, 0);
-        while let Some(sub) = read.next_send(&moment) {
+        let env = caller.env(now_us, 0);
+        while let Some(sub) = read.next_send(&env) {
             let Ok(store) = sub.request.store().parse() else {
                 continue;
             };
@@ -192,7 +192,7 @@ impl World {
         if let Some(under_way) = reader.reads.get_mut(&number) {
             under_way.wake_us = u64::MAX;
             let Some(caller) = &reader.caller else { return };
-            under_way.read.on_time(&caller.moment(now_us, 0));
+            under_way.read.on_time(&caller.env(now_us, 0));
             self.drive(process, number);
         }
     }
@@ -205,10 +205,10 @@ impl World {
         };
         let Some(caller) = &reader.caller else { return };
         if let Some(under_way) = reader.reads.get_mut(&number) {
-            let moment = caller.moment(now_us, 0);
+            let env = caller.env(now_us, 0);
             match answer {
-                Ok(answer) => under_way.read.on_reply(sub, answer, &moment),
-                Err(failure) => under_way.read.on_failure(sub, failure, &moment),
+                Ok(answer) => under_way.read.on_reply(sub, answer, &env),
+                Err(failure) => under_way.read.on_failure(sub, failure, &env),
             }
             self.drive(process, number);
         }

@@ -14,9 +14,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
+use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::feed::{Feed, IDLE_MAX, IDLE_MIN};
-use crate::moment::Moment;
 
 /// The threads, and all that they feed.
 pub struct Ingest {
@@ -112,7 +112,7 @@ fn run(shared: &Shared) {
                 feed.wake(reader, partition, Instant::now());
             }
         }
-        match take_step(&all, &shared.alarm, &Moment::now) {
+        match take_step(&all, &shared.alarm, &ClockReading::now) {
             Some(0) => {}
             Some(bytes) => (shared.pace)(bytes),
             // Most nodes have no hybrid store: their threads sleep.
@@ -129,7 +129,7 @@ fn run(shared: &Shared) {
 
 /// Takes the next step of these feeds, by these clocks. A thread of an [`Ingest`] repeats it. Returns about how many
 /// bytes it has read; `None` if no step was due.
-pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> Moment) -> Option<u64> {
+pub fn take_step(feeds: &[Arc<Feed>], alarm: &Arc<Alarm>, clocks: &dyn Fn() -> ClockReading) -> Option<u64> {
     let now = clocks();
     let mut feeds: Vec<_> = feeds.iter().collect();
     feeds.sort_by_cached_key(|feed| feed.turn());

@@ -6,6 +6,7 @@
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
 mod alarm;
+mod clock;
 mod error;
 mod event;
 mod feed;
@@ -13,7 +14,6 @@ mod filter;
 mod ingest;
 mod kafka;
 mod log;
-mod moment;
 mod overlay;
 mod progress;
 mod source;
@@ -21,13 +21,13 @@ mod update;
 mod versions;
 
 pub use alarm::Alarm;
+pub use clock::ClockReading;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
 pub use feed::{BegunElsewhere, Feed, FeedOptions, FeedStatus, SourceStatus};
 pub use ingest::{Ingest, Pace, take_step};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
-pub use moment::Moment;
 pub use overlay::{
     Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
     drop_after_losses,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use fondaco_client::WireKey;
-use fondaco_client::operation::Moment;
+use fondaco_client::operation::Environment;
 use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Directory, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -80,8 +80,8 @@ impl Cluster {
 }
 
 impl Client {
-    pub fn moment(&self, now_us: u64) -> Moment<'_> {
-        Moment {
+    pub fn env(&self, now_us: u64) -> Environment<'_> {
+        Environment {
             now_us,
             now_unix_ms: 0,
             latest: &self.directory,

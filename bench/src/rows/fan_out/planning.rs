@@ -22,11 +22,11 @@ const QUERIES_PER_SECOND: f64 = 30.0;
 
 /// The effort of a union that is answered at once.
 fn effort(client: &Client, options: &ReadOptions, keys: &Arc<Vec<WireKey>>) -> Result<Effort> {
-    let moment = client.moment(1_000_000);
-    let mut read = Read::compute(Arc::clone(keys), Computation::Union, options.clone(), &moment)?;
-    while let Some(sent) = read.next_send(&moment) {
+    let env = client.env(1_000_000);
+    let mut read = Read::compute(Arc::clone(keys), Computation::Union, options.clone(), &env)?;
+    while let Some(sent) = read.next_send(&env) {
         let elements = sent.request.places.iter().map(|_| Element::Value(None)).collect();
-        read.on_reply(sent.id, Answer::Elements(elements), &moment);
+        read.on_reply(sent.id, Answer::Elements(elements), &env);
     }
     Ok(read.finish()?.effort)
 }
@@ -91,12 +91,7 @@ pub fn planning_time(cluster: &Cluster, contender: Contender, keys: usize) -> Re
     let keys = cluster.keys(keys, &mut Rng::with_seed(1));
     let begun = Instant::now();
     for _ in 0..REQUESTS {
-        Read::compute(
-            Arc::clone(&keys),
-            Computation::Union,
-            options.clone(),
-            &client.moment(0),
-        )?;
+        Read::compute(Arc::clone(&keys), Computation::Union, options.clone(), &client.env(0))?;
     }
     Ok(begun.elapsed() / REQUESTS)
 }

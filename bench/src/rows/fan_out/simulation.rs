@@ -259,11 +259,11 @@ impl Simulation<'_> {
         };
         let hits = (0..hits).map(|_| self.random.u32(..keys.len() as u32)).collect();
         let Loop { client, options, .. } = &self.loops[client];
-        let (options, moment) = (options[work as usize].clone(), client.moment(now_us));
+        let (options, env) = (options[work as usize].clone(), client.env(now_us));
         let read = match work {
-            Work::LookUp => Read::start(keys, options, &moment),
-            Work::Union | Work::Background => Read::compute(keys, Computation::Union, options, &moment),
-            Work::Search => Read::compute(keys, Computation::Intersection, options, &moment),
+            Work::LookUp => Read::start(keys, options, &env),
+            Work::Union | Work::Background => Read::compute(keys, Computation::Union, options, &env),
+            Work::Search => Read::compute(keys, Computation::Intersection, options, &env),
         };
         Ok((read?, hits))
     }
@@ -297,7 +297,7 @@ impl Simulation<'_> {
 
     /// Sends requests, each for its costs. Returns when the event loop is done.
     fn send(&mut self, id: u64, run: &mut Run, mut now_us: u64) -> u64 {
-        while let Some(out) = run.read.next_send(&self.loops[run.client].client.moment(now_us)) {
+        while let Some(out) = run.read.next_send(&self.loops[run.client].client.env(now_us)) {
             let places = &out.request.places;
             now_us += self.load.costs.client_us(run.work, places.len());
             let sent = Sent {
@@ -341,8 +341,8 @@ impl Simulation<'_> {
             return Ok(());
         }
         let elements = (0..sent.keys).map(|_| Element::Value(None)).collect();
-        let moment = client.moment(loop_us);
-        run.read.on_reply(sent.ask, Answer::Elements(elements), &moment);
+        let env = client.env(loop_us);
+        run.read.on_reply(sent.ask, Answer::Elements(elements), &env);
         self.proceed(sent.run, run, loop_us)
     }
 
@@ -352,7 +352,7 @@ impl Simulation<'_> {
         };
         let Loop { client, free_us, .. } = &self.loops[run.client];
         let loop_us = (*free_us).max(now_us);
-        run.read.on_time(&client.moment(loop_us));
+        run.read.on_time(&client.env(loop_us));
         self.proceed(id, run, loop_us)
     }
 

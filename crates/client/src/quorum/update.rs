@@ -19,7 +19,7 @@ use super::replicas::{Home, Store, is_well};
 use super::write::{Intent, Write, WriteTimes};
 use crate::asks::NEVER;
 use crate::error::ClientError;
-use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Environment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldBudget, ValueBudget};
 
@@ -154,10 +154,10 @@ impl Update {
         options: EditOptions,
         home: Arc<Home>,
         seed: u64,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        let deadline_us = moment.now_us.saturating_add(super::micros(options.times.deadline));
-        let get = read(&key, &options, options.times, &home, moment)?;
+        let deadline_us = env.now_us.saturating_add(super::micros(options.times.deadline));
+        let get = read(&key, &options, options.times, &home, env)?;
         Ok(Self {
             key,
             options,
@@ -191,8 +191,8 @@ impl Update {
     }
 
     /// The time left for the rest of the change.
-    fn times_left(&self, moment: &Moment<'_>) -> WriteTimes {
-        let left_us = self.deadline_us.saturating_sub(moment.now_us);
+    fn times_left(&self, env: &Environment<'_>) -> WriteTimes {
+        let left_us = self.deadline_us.saturating_sub(env.now_us);
         WriteTimes {
             deadline: std::time::Duration::from_micros(left_us),
             attempt: self.options.times.attempt,
@@ -200,7 +200,7 @@ impl Update {
     }
 
     /// Enters the next phase, if the current one is done.
-    fn advance(&mut self, moment: &Moment<'_>) {
+    fn advance(&mut self, env: &Environment<'_>) {
         while !self.is_answered {
             let next = match &mut self.phase {
                 Phase::Reading(get) if get.is_answered() => {
@@ -210,7 +210,7 @@ impl Update {
                     self.room = get.take_room();
                     // One key has one answer: a read yields as many as it has keys.
                     match read.and_then(|record| record.unwrap_or_else(|| Ok(Record::default()))) {
-                        Ok(record) => self.write(record, moment),
+                        Ok(record) => self.write(record, env),
                         Err(ClientError::NoQuorum(shortfall)) => {
                             Err(ClientError::NoQuorum(Arc::new(shortfall.before_a_write())))
                         }
@@ -224,18 +224,18 @@ impl Update {
                         return self.answer(Ok(Updated { before, context }));
                     }
                     Err(ClientError::Conflict { .. }) if self.tries < TRIES_MAX => {
-                        count(&moment.counts.conflicts);
+                        count(&env.counts.conflicts);
                         let rest_us = REST_FIRST_US.saturating_mul(1 << self.tries).min(REST_LAST_US);
                         self.tries += 1;
-                        let until_us = moment.now_us.saturating_add(self.random.u64(rest_us / 2..=rest_us));
+                        let until_us = env.now_us.saturating_add(self.random.u64(rest_us / 2..=rest_us));
                         Ok(Some(Phase::Resting { until_us }))
                     }
                     Err(error) => Err(error),
                 },
-                Phase::Resting { until_us } if moment.now_us >= *until_us => {
+                Phase::Resting { until_us } if env.now_us >= *until_us => {
                     self.room = HeldBudget::default();
-                    let times = self.times_left(moment);
-                    read(&self.key, &self.options, times, &self.home, moment)
+                    let times = self.times_left(env);
+                    read(&self.key, &self.options, times, &self.home, env)
                         .map(|get| Some(Phase::Reading(Box::new(get))))
                 }
                 _ => return,
@@ -249,10 +249,10 @@ impl Update {
     }
 
     /// Writes the decision about the record; `None` if it changes nothing.
-    fn write(&mut self, record: Record, moment: &Moment<'_>) -> Result<Option<Phase>, ClientError> {
-        let now_unix_ms = moment.now_unix_ms;
+    fn write(&mut self, record: Record, env: &Environment<'_>) -> Result<Option<Phase>, ClientError> {
+        let now_unix_ms = env.now_unix_ms;
         let edit = (self.decide)(&record, now_unix_ms);
-        let store = Store::of(moment.latest, self.key.store())?;
+        let store = Store::of(env.latest, self.key.store())?;
         let context = record.context().clone();
         let is_counter = store.settings.resolution == Resolution::Counter;
         let set = |value, expires| versioned::Update::set_counter(&record, value, now_unix_ms, expires);
@@ -278,8 +278,8 @@ impl Update {
             false => Intent::Unchanged(context),
         };
         self.before = Some(record);
-        let (key, home, times) = (self.key.clone(), Arc::clone(&self.home), self.times_left(moment));
-        let write = Write::start(key, intent, update, times, home, moment)?;
+        let (key, home, times) = (self.key.clone(), Arc::clone(&self.home), self.times_left(env));
+        let write = Write::start(key, intent, update, times, home, env)?;
         Ok(Some(Phase::Writing(Box::new(write))))
     }
 
@@ -317,11 +317,11 @@ fn read(
     options: &EditOptions,
     times: WriteTimes,
     home: &Arc<Home>,
-    moment: &Moment<'_>,
+    env: &Environment<'_>,
 ) -> Result<Get, ClientError> {
-    let store = Store::of(moment.latest, key.store())?;
-    let owners = store.owners(moment.latest, key.slot());
-    let first = owners.iter().copied().find(|&node| is_well(moment.latest, node));
+    let store = Store::of(env.latest, key.store())?;
+    let owners = store.owners(env.latest, key.slot());
+    let first = owners.iter().copied().find(|&node| is_well(env.latest, node));
     let options = ReadOptions {
         deadline: times.deadline,
         attempt: Some(times.attempt.unwrap_or(times.deadline / 4)),
@@ -329,7 +329,7 @@ fn read(
         ..ReadOptions::default()
     };
     let keys = Arc::new(vec![key.clone()]);
-    Get::start(keys, options, Arc::clone(home), first, moment)
+    Get::start(keys, options, Arc::clone(home), first, env)
 }
 
 impl Operation for Update {
@@ -349,42 +349,42 @@ impl Operation for Update {
         self.operation().map_or("", |operation| operation.role(id))
     }
 
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
+    fn next_send(&mut self, env: &Environment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let base = self.base;
-        let mut outgoing = self.operation_mut()?.next_send(moment)?;
+        let mut outgoing = self.operation_mut()?.next_send(env)?;
         outgoing.id += base;
         Some(outgoing)
     }
 
-    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, env: &Environment<'_>) {
         let Some(id) = id.checked_sub(self.base) else { return };
         if let Some(operation) = self.operation_mut() {
-            operation.on_reply(id, reply, moment);
+            operation.on_reply(id, reply, env);
         }
-        self.advance(moment);
+        self.advance(env);
     }
 
-    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
+    fn on_failure(&mut self, id: AskId, failure: Failure, env: &Environment<'_>) {
         let Some(id) = id.checked_sub(self.base) else { return };
         if let Some(operation) = self.operation_mut() {
-            operation.on_failure(id, failure, moment);
+            operation.on_failure(id, failure, env);
         }
-        self.advance(moment);
+        self.advance(env);
     }
 
-    fn on_directory(&mut self, moment: &Moment<'_>) {
+    fn on_directory(&mut self, env: &Environment<'_>) {
         if let Some(operation) = self.operation_mut() {
-            operation.on_directory(moment);
+            operation.on_directory(env);
         }
-        self.advance(moment);
+        self.advance(env);
     }
 
-    fn on_time(&mut self, moment: &Moment<'_>) {
+    fn on_time(&mut self, env: &Environment<'_>) {
         match self.operation_mut() {
-            Some(operation) if moment.now_us >= operation.wake_at_us() => operation.on_time(moment),
+            Some(operation) if env.now_us >= operation.wake_at_us() => operation.on_time(env),
             Some(_) | None => {}
         }
-        self.advance(moment);
+        self.advance(env);
     }
 
     fn wake_at_us(&self) -> u64 {

@@ -10,7 +10,7 @@ use super::directory::Member;
 use super::machine::Read;
 use super::planner::{Candidate, Context, Lot, ManyKeys};
 use super::state::Purpose;
-use crate::operation::Moment;
+use crate::operation::Environment;
 
 /// The holders of some partitions that a strategy may choose among: of one partition without an allocation, unless it
 /// has many.
@@ -26,22 +26,22 @@ const PART_BITS: u32 = 16;
 impl Read {
     /// The index of the member to ask for a key. Of the nodes not asked yet: a healthy one, not late if possible; else a
     /// late one; and, unless it is a hedge, an unhealthy one.
-    pub(super) fn member_for(&self, key: u32, purpose: Purpose, moment: &Moment<'_>) -> Option<u32> {
-        let mut random = self.random(moment);
+    pub(super) fn member_for(&self, key: u32, purpose: Purpose, env: &Environment<'_>) -> Option<u32> {
+        let mut random = self.random(env);
         // A key that is left of several, as for a retry, is asked for by the rule for several.
         if let Some(strategy) = self.strategy().for_many().filter(|_| self.keys.len() > 1) {
-            let members = self.assign(strategy, &[key], purpose, moment.now_us, &mut random);
+            let members = self.assign(strategy, &[key], purpose, env.now_us, &mut random);
             return members.into_iter().next().flatten();
         }
         let store = self.store_of(self.states[key as usize].part)?;
-        self.choose(key, store, purpose, moment.now_us, &mut random)
+        self.choose(key, store, purpose, env.now_us, &mut random)
     }
 
     /// The same for several keys, in their order.
-    pub(super) fn members_for(&self, keys: &[u32], purpose: Purpose, moment: &Moment<'_>) -> Members {
-        let mut random = self.random(moment);
+    pub(super) fn members_for(&self, keys: &[u32], purpose: Purpose, env: &Environment<'_>) -> Members {
+        let mut random = self.random(env);
         if let Some(strategy) = self.strategy().for_many() {
-            return self.assign(strategy, keys, purpose, moment.now_us, &mut random);
+            return self.assign(strategy, keys, purpose, env.now_us, &mut random);
         }
         // The store of the part that the key before belongs to.
         let mut store_of = None;
@@ -52,7 +52,7 @@ impl Read {
                 _ => self.store_of(part)?,
             };
             store_of = Some((part, store));
-            self.choose(key, store, purpose, moment.now_us, &mut random)
+            self.choose(key, store, purpose, env.now_us, &mut random)
         };
         keys.iter().map(choose).collect()
     }
@@ -192,8 +192,8 @@ impl Read {
     }
 
     /// The same for all plans of a request, so that its retries prefer the groups that it chose.
-    fn random(&self, moment: &Moment<'_>) -> Rng {
-        moment.steering.random(self.turn)
+    fn random(&self, env: &Environment<'_>) -> Rng {
+        env.steering.random(self.turn)
     }
 }
 

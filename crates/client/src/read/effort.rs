@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::machine::Read;
 use crate::asks::Stage;
-use crate::operation::{Moment, Operation};
+use crate::operation::{Environment, Operation};
 
 /// The effort of a request.
 ///
@@ -62,15 +62,15 @@ impl Tally {
 
 impl Read {
     /// Counts the effort of the request, once it is over.
-    pub(super) fn count_effort(&mut self, moment: &Moment<'_>) {
+    pub(super) fn count_effort(&mut self, env: &Environment<'_>) {
         if !self.is_over() || self.tally.effort.is_some() {
             return;
         }
         for ask in self.asks.open().filter(|ask| ask.stage != Stage::Planned) {
-            self.tally.outcome(ask.sent_us, moment.now_us);
+            self.tally.outcome(ask.sent_us, env.now_us);
         }
         let tally = &mut self.tally;
-        let whole_us = moment.now_us.saturating_sub(tally.began_us);
+        let whole_us = env.now_us.saturating_sub(tally.began_us);
         let server_us = tally.slowest_us.min(whole_us);
         let effort = Effort {
             nodes: tally.shares.len() as u32,
@@ -79,7 +79,7 @@ impl Read {
             client_us: whole_us - server_us,
         };
         tally.effort = Some(effort);
-        let counts = &moment.steering.counts;
+        let counts = &env.steering.counts;
         counts.nodes.fetch_add(u64::from(effort.nodes), Relaxed);
         counts
             .largest_shares

@@ -11,7 +11,7 @@ use super::machine::{BatchRequest, Read, SUB_REQUESTS_UNDER_WAY_MAX};
 use super::state::{KeyPlaces, Purpose};
 use crate::asks::{Conduct, Due, Stage};
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Environment, Operation, Outgoing};
 
 impl Operation for Read {
     type Request = BatchRequest;
@@ -26,38 +26,38 @@ impl Operation for Read {
         }
     }
 
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<BatchRequest>> {
+    fn next_send(&mut self, env: &Environment<'_>) -> Option<Outgoing<BatchRequest>> {
         if self.is_over() || self.asks.pending() >= SUB_REQUESTS_UNDER_WAY_MAX {
             return None;
         }
-        let id = self.asks.next(moment.now_us)?;
+        let id = self.asks.next(env.now_us)?;
         let ask = self.asks.get(id);
         self.tally.asked(ask.node, ask.purpose.keys.len());
-        Some(self.request(id, moment))
+        Some(self.request(id, env))
     }
 
-    fn on_reply(&mut self, id: AskId, answer: Answer, moment: &Moment<'_>) {
+    fn on_reply(&mut self, id: AskId, answer: Answer, env: &Environment<'_>) {
         let conduct = match &answer {
             Answer::Elements(elements) if elements.len() == self.asks.get(id).purpose.keys.len() => Conduct::Well,
             Answer::Error(error) if Verdict::of(error) != Verdict::NodeFailed => Conduct::Well,
             Answer::Elements(_) | Answer::Error(_) => Conduct::Failed,
         };
-        let Some(stage) = self.asks.answered(id, conduct, moment) else {
+        let Some(stage) = self.asks.answered(id, conduct, env) else {
             return;
         };
         if stage == Stage::Pending {
-            self.learn(id, moment);
+            self.learn(id, env);
         }
         let (node, sent_us) = (self.asks.get(id).node, self.asks.get(id).sent_us);
-        self.tally.outcome(sent_us, moment.now_us);
+        self.tally.outcome(sent_us, env.now_us);
         if let Some(member) = self.directory.member(node) {
-            member.health.heard(moment.now_us);
+            member.health.heard(env.now_us);
         }
         let Some(keys) = self.end(id, stage) else {
             return;
         };
         if self.is_partly_answered(&keys) {
-            return self.ask_again(keys, node, moment);
+            return self.ask_again(keys, node, env);
         }
         let sub = &self.asks.get(id).purpose;
         let (purpose, part) = (sub.purpose, usize::from(sub.part));
@@ -70,7 +70,7 @@ impl Operation for Read {
                     }
                     match element {
                         Element::Value(value) => {
-                            self.answer(key as usize, value, moment);
+                            self.answer(key as usize, value, env);
                             came.values += 1;
                         }
                         Element::Error(error) => came.error(key, error),
@@ -87,19 +87,19 @@ impl Operation for Read {
             }
         }
         if came.values > 0 && purpose == Purpose::Hedge {
-            moment.steering.counts.hedges_won.fetch_add(1, Relaxed);
+            env.steering.counts.hedges_won.fetch_add(1, Relaxed);
         }
-        self.settle_errors(came, part, node, moment);
-        self.rest(moment);
-        self.count_effort(moment);
+        self.settle_errors(came, part, node, env);
+        self.rest(env);
+        self.count_effort(env);
     }
 
-    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
-        let Some(stage) = self.asks.lost(id, &failure, moment) else {
+    fn on_failure(&mut self, id: AskId, failure: Failure, env: &Environment<'_>) {
+        let Some(stage) = self.asks.lost(id, &failure, env) else {
             return;
         };
         let (node, sent_us) = (self.asks.get(id).node, self.asks.get(id).sent_us);
-        self.tally.outcome(sent_us, moment.now_us);
+        self.tally.outcome(sent_us, env.now_us);
         let Some(keys) = self.end(id, stage) else {
             return;
         };
@@ -115,41 +115,41 @@ impl Operation for Read {
             },
             &Failure::Full { in_flight } => ClientError::Overloaded { node, in_flight },
         };
-        self.retry(keys, purpose, moment, || Some(error()));
-        self.rest(moment);
-        self.count_effort(moment);
+        self.retry(keys, purpose, env, || Some(error()));
+        self.rest(env);
+        self.count_effort(env);
     }
 
-    fn on_directory(&mut self, moment: &Moment<'_>) {
+    fn on_directory(&mut self, env: &Environment<'_>) {
         if !self.is_over() {
-            self.adopt(moment);
-            self.rest(moment);
-            self.count_effort(moment);
+            self.adopt(env);
+            self.rest(env);
+            self.count_effort(env);
         }
     }
 
-    fn on_time(&mut self, moment: &Moment<'_>) {
+    fn on_time(&mut self, env: &Environment<'_>) {
         if self.is_over() {
             return;
         }
-        if moment.now_us >= self.deadline_us {
-            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+        if env.now_us >= self.deadline_us {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(env));
         }
-        if moment.now_us >= self.deadline_us {
-            self.time_out(moment);
-            return self.count_effort(moment);
+        if env.now_us >= self.deadline_us {
+            self.time_out(env);
+            return self.count_effort(env);
         }
-        while let Some(due) = self.asks.due(moment) {
+        while let Some(due) = self.asks.due(env) {
             match due {
-                Due::Late(id) => self.late(id, moment),
-                Due::GivenUp(id) => self.give_up(id, moment),
+                Due::Late(id) => self.late(id, env),
+                Due::GivenUp(id) => self.give_up(id, env),
             }
         }
-        if self.backoff.is_over(moment.now_us) {
-            self.resume(moment);
+        if self.backoff.is_over(env.now_us) {
+            self.resume(env);
         }
-        self.rest(moment);
-        self.count_effort(moment);
+        self.rest(env);
+        self.count_effort(env);
     }
 
     fn wake_at_us(&self) -> u64 {
@@ -182,7 +182,7 @@ impl Operation for Read {
 
 impl Read {
     /// Handles the errors of some keys.
-    fn settle_errors(&mut self, came: Came, part: usize, node: NodeId, moment: &Moment<'_>) {
+    fn settle_errors(&mut self, came: Came, part: usize, node: NodeId, env: &Environment<'_>) {
         let Came {
             refused,
             failed,
@@ -198,52 +198,52 @@ impl Read {
         };
         for key in refused {
             let message = Arc::clone(&message);
-            self.give_up_key(key as usize, ClientError::Refused { node, message }, moment);
+            self.give_up_key(key as usize, ClientError::Refused { node, message }, env);
         }
         if !redirected.is_empty() {
             if !std::mem::replace(&mut self.parts[part].in_flux, true) {
                 self.backoff.want_refresh();
             }
             let generation = self.parts[part].generation;
-            self.adopt(moment);
+            self.adopt(env);
             // Unless the whole store is being read at another version by now, or was abandoned.
             if self.parts[part].generation == generation {
                 let redirected = self.to_be_settled(redirected);
-                self.retry(redirected, Purpose::Redirect, moment, unavailable);
+                self.retry(redirected, Purpose::Redirect, env, unavailable);
             }
         }
         let failed = self.to_be_settled(failed);
-        self.retry(failed, Purpose::Retry, moment, unavailable);
+        self.retry(failed, Purpose::Retry, env, unavailable);
     }
 
     /// A node takes longer than usual.
-    fn late(&mut self, id: AskId, moment: &Moment<'_>) {
+    fn late(&mut self, id: AskId, env: &Environment<'_>) {
         let ask = self.asks.get(id);
         let (node, sent_us, keys) = (ask.node, ask.sent_us, ask.purpose.keys.len());
         if !std::mem::replace(&mut self.asks.purpose_mut(id).learnt, true) {
-            moment.steering.note_exceeded(keys);
+            env.steering.note_exceeded(keys);
         }
         if let Some(member) = self.directory.member(node)
-            && member.health.overdue(sent_us, moment.now_us)
+            && member.health.overdue(sent_us, env.now_us)
         {
-            moment.steering.counts.lates.fetch_add(1, Relaxed);
+            env.steering.counts.lates.fetch_add(1, Relaxed);
         }
         if self.is_of_now(id) {
-            self.hedge(id, moment);
+            self.hedge(id, env);
         }
     }
 
     /// A node timed out: it is no longer expected, though its answer would still be accepted.
-    fn give_up(&mut self, id: AskId, moment: &Moment<'_>) {
+    fn give_up(&mut self, id: AskId, env: &Environment<'_>) {
         if self.is_of_now(id) {
             let keys = self.asks.get(id).purpose.keys.clone();
             self.release(&keys);
             let keys = self.to_be_settled(keys);
-            self.retry(keys, Purpose::Retry, moment, || None);
+            self.retry(keys, Purpose::Retry, env, || None);
         }
     }
 
-    fn time_out(&mut self, moment: &Moment<'_>) {
+    fn time_out(&mut self, env: &Environment<'_>) {
         let deadline_ms = u64::try_from(self.options.deadline.as_millis()).unwrap_or(u64::MAX);
         for key in 0..self.states.len() {
             let state = &self.states[key];
@@ -258,7 +258,7 @@ impl Read {
                     partition: state.partition,
                 },
             };
-            moment.steering.counts.keys_timed_out.fetch_add(1, Relaxed);
+            env.steering.counts.keys_timed_out.fetch_add(1, Relaxed);
             self.fail(key, error);
         }
     }
@@ -270,23 +270,23 @@ impl Read {
     }
 
     /// Records the latency of an answered sub-request.
-    fn learn(&mut self, id: AskId, moment: &Moment<'_>) {
+    fn learn(&mut self, id: AskId, env: &Environment<'_>) {
         let sent_us = self.asks.get(id).sent_us;
         let sub = self.asks.purpose_mut(id);
         if !std::mem::replace(&mut sub.learnt, true) {
-            let took_us = moment.now_us.saturating_sub(sent_us);
-            moment.steering.note_answered(sub.keys.len(), took_us);
+            let took_us = env.now_us.saturating_sub(sent_us);
+            env.steering.note_answered(sub.keys.len(), took_us);
         }
     }
 
     /// Asks again for keys of an ignored answer that no other node is asked for; this node may be asked once more.
-    fn ask_again(&mut self, keys: KeyPlaces, node: NodeId, moment: &Moment<'_>) {
+    fn ask_again(&mut self, keys: KeyPlaces, node: NodeId, env: &Environment<'_>) {
         let keys = self.to_be_settled(keys);
         for &key in &keys {
             self.states[key as usize].asked.retain(|asked| *asked != node);
         }
-        self.retry(keys, Purpose::Redirect, moment, || None);
-        self.rest(moment);
+        self.retry(keys, Purpose::Redirect, env, || None);
+        self.rest(env);
     }
 
     /// Whether an answer for these keys must be ignored: one result stands for all of them, and some are in the result of

@@ -24,7 +24,7 @@ use super::value_budget::HeldBudget;
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Environment, Operation, Outgoing};
 use crate::options::{Partial, ReadOptions};
 
 /// The most keys of one request.
@@ -110,8 +110,8 @@ impl Read {
     ///
     /// # Errors
     /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] any error of a key's store.
-    pub fn start(keys: Arc<Vec<WireKey>>, options: ReadOptions, moment: &Moment<'_>) -> Result<Self, ClientError> {
-        Self::begin(keys, options, None, moment)
+    pub fn start(keys: Arc<Vec<WireKey>>, options: ReadOptions, env: &Environment<'_>) -> Result<Self, ClientError> {
+        Self::begin(keys, options, None, env)
     }
 
     /// Begins a request for what nodes compute over the sets of ids of these keys. A node answers for all keys that it is
@@ -123,18 +123,18 @@ impl Read {
         keys: Arc<Vec<WireKey>>,
         computation: Computation,
         options: ReadOptions,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        Self::begin(keys, options, Some(Arc::new(computation)), moment)
+        Self::begin(keys, options, Some(Arc::new(computation)), env)
     }
 
     fn begin(
         keys: Arc<Vec<WireKey>>,
         mut options: ReadOptions,
         computation: Option<Arc<Computation>>,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        if let (None, Some(of_store)) = (&options.strategy, fan_out_of(&keys, moment.latest)) {
+        if let (None, Some(of_store)) = (&options.strategy, fan_out_of(&keys, env.latest)) {
             options.strategy = Some(named(of_store.strategy));
             options.fan_out = of_store
                 .groups
@@ -146,21 +146,21 @@ impl Read {
                 keys_max: KEYS_MAX,
             });
         }
-        let counts = &moment.steering.counts;
+        let counts = &env.steering.counts;
         counts.requests.fetch_add(1, Relaxed);
         counts.keys.fetch_add(keys.len() as u64, Relaxed);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NEVER / 2);
         let whole_us = micros(options.deadline);
         let mut read = Self {
-            turn: moment.steering.next_turn(),
+            turn: env.steering.next_turn(),
             // The node for one key is the same for any fan-out.
             fan_out: match options.strategy.as_deref().and_then(|strategy| strategy.for_many()) {
                 Some(strategy) if keys.len() > 1 && strategy.heeds_fan_out() => {
-                    options.fan_out.groups(moment.latest, keys.len(), moment.now_us)
+                    options.fan_out.groups(env.latest, keys.len(), env.now_us)
                 }
                 _ => 1,
             },
-            deadline_us: moment.now_us.saturating_add(whole_us),
+            deadline_us: env.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
             // A computation that takes long would take as long elsewhere.
@@ -172,10 +172,10 @@ impl Read {
             waiting: 0,
             backoff: Backoff::default(),
             repins: 0,
-            tally: Tally::new(moment.now_us),
+            tally: Tally::new(env.now_us),
             room: HeldBudget::of(options.room.clone()),
             failed: None,
-            directory: Arc::clone(moment.latest),
+            directory: Arc::clone(env.latest),
             keys,
             options,
             computation,
@@ -184,9 +184,9 @@ impl Read {
         if read.failed.is_none() {
             let all = (0..read.keys.len() as u32).filter(|&key| read.states[key as usize].answer.is_none());
             let all = all.collect();
-            read.ask_for(all, Purpose::First, moment);
+            read.ask_for(all, Purpose::First, env);
         }
-        read.count_effort(moment);
+        read.count_effort(env);
         match read.failed.take() {
             Some(error) => Err(error),
             None => Ok(read),
@@ -246,10 +246,10 @@ impl Read {
     }
 
     /// Builds a request to a node, and counts it.
-    pub(super) fn request(&self, id: AskId, moment: &Moment<'_>) -> Outgoing<BatchRequest> {
+    pub(super) fn request(&self, id: AskId, env: &Environment<'_>) -> Outgoing<BatchRequest> {
         let ask = self.asks.get(id);
         let sub = &ask.purpose;
-        let (steering, counts) = (moment.steering, &moment.steering.counts);
+        let (steering, counts) = (env.steering, &env.steering.counts);
         counts.sub_requests.fetch_add(1, Relaxed);
         match sub.purpose {
             Purpose::First => steering.deposit(),
@@ -315,11 +315,11 @@ impl Read {
     }
 
     /// A key has its value. It fails if the value exceeds the memory limit.
-    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, moment: &Moment<'_>) {
+    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, env: &Environment<'_>) {
         if let Some(value) = &value
             && let Err(bytes_max) = self.room.take(value.len())
         {
-            return self.give_up_key(key, ClientError::NoRoom { bytes_max }, moment);
+            return self.give_up_key(key, ClientError::NoRoom { bytes_max }, env);
         }
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::machine::{COMPUTATION_KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX};
 use super::state::{KeyPlaces, Purpose, Sub};
 use crate::error::ClientError;
-use crate::operation::{AskId, Moment};
+use crate::operation::{AskId, Environment};
 
 /// How often the versions of stores may change under one request before it fails.
 const REPINS_MAX: u32 = 16;
@@ -32,13 +32,13 @@ struct Plan {
 
 impl Read {
     /// Asks for unanswered keys. Keys that no node can be asked for fail, or wait where a newer topology may help.
-    pub(super) fn ask_for(&mut self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) {
-        let plan = self.plan(keys, purpose, moment);
+    pub(super) fn ask_for(&mut self, keys: KeyPlaces, purpose: Purpose, env: &Environment<'_>) {
+        let plan = self.plan(keys, purpose, env);
         for key in plan.nowhere {
-            self.strand(key as usize, moment);
+            self.strand(key as usize, env);
         }
         for bundle in plan.bundles {
-            self.send_later(bundle, purpose, moment);
+            self.send_later(bundle, purpose, env);
         }
     }
 
@@ -48,55 +48,55 @@ impl Read {
         &mut self,
         keys: KeyPlaces,
         purpose: Purpose,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
         error: impl Fn() -> Option<ClientError>,
     ) {
         if keys.is_empty() {
             return;
         }
-        let plan = self.plan(keys, purpose, moment);
+        let plan = self.plan(keys, purpose, env);
         for key in plan.nowhere {
             let in_flux = self.parts[usize::from(self.states[key as usize].part)].in_flux;
             match in_flux {
-                true => self.strand(key as usize, moment),
-                false => self.give_up_keys(&[key], error(), moment),
+                true => self.strand(key as usize, env),
+                false => self.give_up_keys(&[key], error(), env),
             }
         }
         for bundle in plan.bundles {
-            if purpose == Purpose::Retry && !moment.steering.take_retry() {
-                self.give_up_keys(&bundle.keys, error(), moment);
+            if purpose == Purpose::Retry && !env.steering.take_retry() {
+                self.give_up_keys(&bundle.keys, error(), env);
                 continue;
             }
-            self.send_later(bundle, purpose, moment);
+            self.send_later(bundle, purpose, env);
         }
     }
 
-    fn give_up_keys(&mut self, keys: &[u32], error: Option<ClientError>, moment: &Moment<'_>) {
+    fn give_up_keys(&mut self, keys: &[u32], error: Option<ClientError>, env: &Environment<'_>) {
         let Some(error) = error else { return };
         for &key in keys {
-            self.give_up_key(key as usize, error.clone(), moment);
+            self.give_up_key(key as usize, error.clone(), env);
         }
     }
 
     /// Asks other nodes as well for the keys of a slow sub-request.
-    pub(super) fn hedge(&mut self, id: AskId, moment: &Moment<'_>) {
+    pub(super) fn hedge(&mut self, id: AskId, env: &Environment<'_>) {
         let unanswered = |&&key: &&u32| self.states[key as usize].answer.is_none();
         let keys = self.asks.get(id).purpose.keys.iter();
         let keys = keys.filter(unanswered).copied().collect();
-        for bundle in self.plan(keys, Purpose::Hedge, moment).bundles {
-            if moment.steering.take_hedge() {
-                self.send_later(bundle, Purpose::Hedge, moment);
+        for bundle in self.plan(keys, Purpose::Hedge, env).bundles {
+            if env.steering.take_hedge() {
+                self.send_later(bundle, Purpose::Hedge, env);
             }
         }
     }
 
     /// Bundles keys by node. A bundle is no larger than a sub-request.
-    fn plan(&self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) -> Plan {
+    fn plan(&self, keys: KeyPlaces, purpose: Purpose, env: &Environment<'_>) -> Plan {
         let mut plan = Plan::default();
         let Plan { bundles, nowhere } = &mut plan;
         let part_of = |key: u32| self.states[key as usize].part;
         if let [key] = keys[..] {
-            match self.member_for(key, purpose, moment) {
+            match self.member_for(key, purpose, env) {
                 Some(member) => bundles.push(Bundle {
                     member,
                     part: part_of(key),
@@ -106,7 +106,7 @@ impl Read {
             }
             return plan;
         }
-        let chosen = self.members_for(&keys, purpose, moment);
+        let chosen = self.members_for(&keys, purpose, env);
         let members = self.directory.members().len();
         let keys_max = match self.computation {
             None => SUB_REQUEST_KEYS_MAX,
@@ -135,7 +135,7 @@ impl Read {
         plan
     }
 
-    fn send_later(&mut self, bundle: Bundle, purpose: Purpose, moment: &Moment<'_>) {
+    fn send_later(&mut self, bundle: Bundle, purpose: Purpose, env: &Environment<'_>) {
         let Bundle { member, part, keys } = bundle;
         let node = self.directory.members()[member as usize].id;
         for &key in &keys {
@@ -147,7 +147,7 @@ impl Read {
         // How long a look-up takes says nothing about a computation.
         let is_look_up = self.computation.is_none();
         let may_hedge = self.options.hedge && purpose != Purpose::Hedge && is_look_up;
-        let late_us = may_hedge.then(|| moment.steering.hedge_threshold_us(keys.len()));
+        let late_us = may_hedge.then(|| env.steering.hedge_threshold_us(keys.len()));
         let sub = Sub {
             part,
             generation: self.parts[usize::from(part)].generation,
@@ -159,7 +159,7 @@ impl Read {
     }
 
     /// No node is left to ask for a key. It waits if its store is in flux, else it fails.
-    fn strand(&mut self, key: usize, moment: &Moment<'_>) {
+    fn strand(&mut self, key: usize, env: &Environment<'_>) {
         let state = &mut self.states[key];
         let part = &self.parts[usize::from(state.part)];
         if part.in_flux {
@@ -171,23 +171,23 @@ impl Read {
             store: part.name.clone(),
             partition: state.partition,
         };
-        self.give_up_key(key, error, moment);
+        self.give_up_key(key, error, env);
     }
 
-    pub(super) fn give_up_key(&mut self, key: usize, error: ClientError, moment: &Moment<'_>) {
-        moment.steering.counts.keys_failed.fetch_add(1, Relaxed);
+    pub(super) fn give_up_key(&mut self, key: usize, error: ClientError, env: &Environment<'_>) {
+        env.steering.counts.keys_failed.fetch_add(1, Relaxed);
         self.fail(key, error);
     }
 
     /// Begins the backoff, if keys wait.
-    pub(super) fn rest(&mut self, moment: &Moment<'_>) {
+    pub(super) fn rest(&mut self, env: &Environment<'_>) {
         if self.waiting > 0 {
-            self.backoff.begin(moment.now_us);
+            self.backoff.begin(env.now_us);
         }
     }
 
     /// Asks again for the waiting keys, from the nodes that should have them by now.
-    pub(super) fn resume(&mut self, moment: &Moment<'_>) {
+    pub(super) fn resume(&mut self, env: &Environment<'_>) {
         self.backoff.end();
         let mut keys = KeyPlaces::new();
         for (place, state) in self.states.iter_mut().enumerate() {
@@ -197,12 +197,12 @@ impl Read {
             }
         }
         self.waiting = 0;
-        self.ask_for(keys, Purpose::Redirect, moment);
+        self.ask_for(keys, Purpose::Redirect, env);
     }
 
     /// Takes a newer directory. Stores in flux whose version it changes are read again completely.
-    pub(super) fn adopt(&mut self, moment: &Moment<'_>) {
-        let directory = moment.latest;
+    pub(super) fn adopt(&mut self, env: &Environment<'_>) {
+        let directory = env.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
         if is_newer {
             let (before, now) = (self.directory.topology().partitions, directory.topology().partitions);
@@ -221,34 +221,34 @@ impl Read {
             let store = directory.store(part.name.as_str()).map(|(_, store)| store);
             let Some(store) = store else {
                 let store = part.name.as_str().into();
-                self.give_up_part(place, &ClientError::UnknownStore { store }, moment);
+                self.give_up_part(place, &ClientError::UnknownStore { store }, env);
                 continue;
             };
             let Some(version) = store.current else {
                 let store = part.name.clone();
-                self.give_up_part(place, &ClientError::NoVersion { store }, moment);
+                self.give_up_part(place, &ClientError::NoVersion { store }, env);
                 continue;
             };
             if (version, store.id) != (part.version, part.id) {
-                self.repin(place, (store.id, version), moment);
+                self.repin(place, (store.id, version), env);
             }
         }
         if is_newer && self.backoff.is_on() {
-            self.resume(moment);
+            self.resume(env);
         }
     }
 
     /// Reads all keys of a part again, at another version, or from another store with the same name.
-    fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), moment: &Moment<'_>) {
+    fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), env: &Environment<'_>) {
         self.repins += 1;
-        moment.steering.counts.repins.fetch_add(1, Relaxed);
+        env.steering.counts.repins.fetch_add(1, Relaxed);
         let part = &mut self.parts[place];
         if self.repins > REPINS_MAX {
             let error = ClientError::VersionGone {
                 store: part.name.clone(),
                 version: part.version,
             };
-            return self.give_up_part(place, &error, moment);
+            return self.give_up_part(place, &error, env);
         }
         part.id = id;
         part.version = version;
@@ -272,18 +272,18 @@ impl Read {
             state.asked.clear();
             keys.push(key as u32);
         }
-        self.ask_for(keys, Purpose::Redirect, moment);
+        self.ask_for(keys, Purpose::Redirect, env);
     }
 
     /// Stops reading a store. Its answered keys stay: they are all from one version.
-    fn give_up_part(&mut self, place: usize, error: &ClientError, moment: &Moment<'_>) {
+    fn give_up_part(&mut self, place: usize, error: &ClientError, env: &Environment<'_>) {
         let part = &mut self.parts[place];
         part.in_flux = false;
         part.generation += 1;
         self.asks.cancel_planned(|sub| usize::from(sub.part) == place);
         for key in 0..self.states.len() {
             if usize::from(self.states[key].part) == place && self.states[key].answer.is_none() {
-                self.give_up_key(key, error.clone(), moment);
+                self.give_up_key(key, error.clone(), env);
             }
         }
     }

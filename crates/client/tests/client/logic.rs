@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use fondaco_client::operation::{AskId, Moment, Operation};
+use fondaco_client::operation::{AskId, Environment, Operation};
 use fondaco_client::read::{Answer, Element, Failure, Read, SUB_REQUESTS_UNDER_WAY_MAX, SteeringPolicy};
 use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -62,8 +62,8 @@ impl World {
     }
 
     /// The current time.
-    fn moment(&self) -> Moment<'_> {
-        self.caller.moment(self.now_us, 0)
+    fn env(&self) -> Environment<'_> {
+        self.caller.env(self.now_us, 0)
     }
 
     fn happens(&mut self, chance: u32) -> bool {
@@ -123,14 +123,14 @@ impl World {
     fn read(&mut self, keys: &Arc<Vec<WireKey>>, options: &ReadOptions) -> Result<BatchReply, ClientError> {
         let began_us = self.now_us;
         let deadline_us = began_us + options.deadline.as_micros() as u64;
-        let mut read = Read::start(Arc::clone(keys), options.clone(), &self.moment())?;
+        let mut read = Read::start(Arc::clone(keys), options.clone(), &self.env())?;
         let mut events = Agenda::default();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
         // The time until which each unanswered request counts.
         let mut under_way: BTreeMap<AskId, u64> = BTreeMap::new();
         let mut flux = false;
         loop {
-            while let Some(sub) = read.next_send(&self.moment()) {
+            while let Some(sub) = read.next_send(&self.env()) {
                 let of_sub: Vec<WireKey> = sub.request.keys().cloned().collect();
                 assert!(!of_sub.is_empty());
                 assert!(of_sub.iter().all(|key| key.store() == of_sub[0].store()), "one store");
@@ -147,7 +147,7 @@ impl World {
                 }
                 let (id, store_id, version) = (sub.id, sub.request.store_id, sub.request.version);
                 if self.happens(self.faults.unsent) {
-                    read.on_failure(id, Failure::Unsent("no connection".into()), &self.moment());
+                    read.on_failure(id, Failure::Unsent("no connection".into()), &self.env());
                     continue;
                 }
                 under_way.retain(|_, until_us| *until_us > self.now_us);
@@ -178,22 +178,22 @@ impl World {
                     match events.take().unwrap().2 {
                         Event::Answer(id, answer) => {
                             under_way.remove(&id);
-                            read.on_reply(id, answer, &self.moment());
+                            read.on_reply(id, answer, &self.env());
                         }
                         Event::Failure(id, failure) => {
                             under_way.remove(&id);
-                            read.on_failure(id, failure, &self.moment());
+                            read.on_failure(id, failure, &self.env());
                         }
                         Event::Directory => {
                             self.caller.learn(topology(&self.current), ZONE);
-                            read.on_directory(&self.moment());
+                            read.on_directory(&self.env());
                         }
                     }
                 }
                 _ => {
                     assert!(wake_us >= self.now_us, "it wakes in the past");
                     self.now_us = wake_us;
-                    read.on_time(&self.moment());
+                    read.on_time(&self.env());
                 }
             }
         }
@@ -369,21 +369,21 @@ fn keys_without_a_node_fail_at_the_deadline() {
     let keys = Arc::new(vec![WireKey::parse("a:k".into()).unwrap()]);
     let options = options(Partial::Fail, false);
     world.now_us = 0;
-    let mut read = Read::start(keys, options.clone(), &world.moment()).unwrap();
+    let mut read = Read::start(keys, options.clone(), &world.env()).unwrap();
     for _ in 0..REPLICAS {
-        let id = read.next_send(&world.moment()).unwrap().id;
+        let id = read.next_send(&world.env()).unwrap().id;
         let gone = Answer::Error(Bytes::from_static(b"VERSIONGONE closed"));
-        read.on_reply(id, gone, &world.moment());
+        read.on_reply(id, gone, &world.env());
     }
     assert!(
-        read.next_send(&world.moment()).is_none(),
+        read.next_send(&world.env()).is_none(),
         "all nodes that may have it were asked"
     );
     world.now_us = read.wake_at_us();
-    read.on_time(&world.moment());
-    assert!(read.next_send(&world.moment()).is_some(), "it is asked for once more");
+    read.on_time(&world.env());
+    assert!(read.next_send(&world.env()).is_some(), "it is asked for once more");
     world.now_us = options.deadline.as_micros() as u64;
-    read.on_time(&world.moment());
+    read.on_time(&world.env());
     let error = read.finish().unwrap_err();
     assert!(matches!(error, ClientError::NoReplica { .. }), "{error:?}");
 }

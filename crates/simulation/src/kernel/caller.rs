@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fondaco_client::operation::Moment;
+use fondaco_client::operation::Environment;
 use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Directory, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::Topology;
@@ -35,8 +35,8 @@ impl Caller {
     }
 
     /// The present, as operations need it.
-    pub fn moment(&self, now_us: u64, now_unix_ms: u64) -> Moment<'_> {
-        Moment {
+    pub fn env(&self, now_us: u64, now_unix_ms: u64) -> Environment<'_> {
+        Environment {
             now_us,
             now_unix_ms,
             latest: &self.directory,

@@ -10,8 +10,8 @@ use fastrand::Rng;
 use fondaco_engine::Engine;
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, StoreName, VersionNumber, slot_of_key};
 use fondaco_stream::{
-    Alarm, Batch, BegunElsewhere, Event, Feed, FeedOptions, Logged, Moment, Overlay, OverlayOptions, Poison, Source,
-    StreamError, take_step,
+    Alarm, Batch, BegunElsewhere, ClockReading, Event, Feed, FeedOptions, Logged, Overlay, OverlayOptions, Poison,
+    Source, StreamError, take_step,
 };
 use parking_lot::Mutex;
 
@@ -305,13 +305,13 @@ impl Node {
         take_step(&feeds, &Arc::new(Alarm::default()), &|| self.now()).is_some()
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> ClockReading {
         let now_ms = self.shared.topic.lock().now_ms;
         let ahead_ms = match self.shared.flaw {
             Some(Flaw::FoldsEarly) if self.number == 0 => DAY_MS as i64,
             _ => self.state.lock().clock_off_ms,
         };
-        Moment {
+        ClockReading {
             at: self.shared.began + Duration::from_millis(now_ms),
             unix_ms: now_ms.saturating_add_signed(ahead_ms),
         }

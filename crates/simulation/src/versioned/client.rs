@@ -52,8 +52,8 @@ impl World {
             partial: Partial::PerKey,
             ..ReadOptions::default()
         };
-        let (home, moment) = self.moment(process);
-        let work = Get::start(Arc::new(vec![wire]), options, home, None, &moment);
+        let (home, env) = self.env(process);
+        let work = Get::start(Arc::new(vec![wire]), options, home, None, &env);
         let doing = Doing::Read {
             key,
             began_us: self.now_us,
@@ -93,8 +93,8 @@ impl World {
 
     fn begin_writing(&mut self, process: usize, key: &Bytes, intent: Intent, update: versioned::Update, doing: Doing) {
         let Some(key) = self.wire_key(key) else { return };
-        let (home, moment) = self.moment(process);
-        let work = Write::start(key, intent, update, DEADLINE.into(), home, &moment);
+        let (home, env) = self.env(process);
+        let work = Write::start(key, intent, update, DEADLINE.into(), home, &env);
         self.begin(
             process,
             work.map(|write| Work::Write(write.into())),
@@ -119,14 +119,14 @@ impl World {
                 expiry: Expiry::Never,
             }
         };
-        let (home, moment) = self.moment(process);
+        let (home, env) = self.env(process);
         let work = Update::start(
             wire,
             Box::new(decide),
             WriteTimes::from(DEADLINE).into(),
             home,
             seed,
-            &moment,
+            &env,
         );
         let over_all = false;
         self.begin(

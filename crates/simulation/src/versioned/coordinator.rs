@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::ClientError;
-use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
+use fondaco_client::operation::{AskId, Environment, Operation, Outgoing};
 use fondaco_client::quorum::{Get, Home, Update, Write};
 use fondaco_client::read::Failure;
 use fondaco_model::cluster::Topology;
@@ -36,9 +36,9 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     /// An operation in progress, and its view of the present.
-    fn running(&mut self, number: u64, now_us: u64, now_unix_ms: u64) -> Option<(&mut Running, Moment<'_>)> {
-        let moment = self.caller.moment(now_us, now_unix_ms);
-        Some((self.operations.get_mut(&number)?, moment))
+    fn running(&mut self, number: u64, now_us: u64, now_unix_ms: u64) -> Option<(&mut Running, Environment<'_>)> {
+        let env = self.caller.env(now_us, now_unix_ms);
+        Some((self.operations.get_mut(&number)?, env))
     }
 }
 
@@ -171,9 +171,9 @@ impl World {
         ask: AskId,
         answer: Result<ReplicaReply, Failure>,
     ) {
-        self.tell(process, number, |operation, moment| match answer {
-            Ok(reply) => operation.on_reply(ask, reply, moment),
-            Err(failure) => operation.on_failure(ask, failure, moment),
+        self.tell(process, number, |operation, env| match answer {
+            Ok(reply) => operation.on_reply(ask, reply, env),
+            Err(failure) => operation.on_failure(ask, failure, env),
         });
     }
 
@@ -183,9 +183,9 @@ impl World {
             running.wake_us = u64::MAX;
         }
         let now_us = self.now_us;
-        self.tell(process, number, |operation, moment| {
+        self.tell(process, number, |operation, env| {
             if now_us >= operation.wake_at_us() {
-                operation.on_time(moment);
+                operation.on_time(env);
             }
         });
     }
@@ -206,9 +206,9 @@ impl World {
         coordinator.caller.learn(topology, coordinator.home.zone.as_deref());
         let numbers: Vec<u64> = coordinator.operations.keys().copied().collect();
         for number in numbers {
-            self.tell(process, number, |operation, moment| {
+            self.tell(process, number, |operation, env| {
                 if operation.wants_directory() {
-                    operation.on_directory(moment);
+                    operation.on_directory(env);
                 }
             });
         }
@@ -218,14 +218,14 @@ impl World {
         &mut self,
         process: usize,
         number: u64,
-        what: impl FnOnce(&mut dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply>, &Moment<'_>),
+        what: impl FnOnce(&mut dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply>, &Environment<'_>),
     ) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let coordinator = &mut self.processes[process].coordinator;
-        let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
+        let Some((running, env)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
         };
-        what(running.work.operation(), &moment);
+        what(running.work.operation(), &env);
         self.drive(process, number);
     }
 
@@ -236,18 +236,18 @@ impl World {
         let Process {
             coordinator, replica, ..
         } = &mut self.processes[process];
-        let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
+        let Some((running, env)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
         };
         let operation = running.work.operation();
         let mut outgoing = Vec::new();
-        while let Some(next) = operation.next_send(&moment) {
+        while let Some(next) = operation.next_send(&env) {
             let is_read = next.request.operation.command() == ReplicaCommand::Get;
             let own = replica.as_ref().filter(|_| is_read && next.node == id(process));
             match own.filter(|_| self.rng.bool()) {
                 Some(replica) => {
                     let reply = serve_own(self.scenario.flaw, replica, next.request);
-                    operation.on_reply(next.id, reply, &moment);
+                    operation.on_reply(next.id, reply, &env);
                 }
                 None => outgoing.push(next),
             }
@@ -346,10 +346,10 @@ impl World {
     }
 
     /// The input of an operation of a process: its home node, and the present state.
-    pub(super) fn moment(&self, process: usize) -> (Arc<Home>, Moment<'_>) {
+    pub(super) fn env(&self, process: usize) -> (Arc<Home>, Environment<'_>) {
         let coordinator = &self.processes[process].coordinator;
-        let moment = coordinator.caller.moment(self.now_us, self.unix_ms(process));
-        (Arc::clone(&coordinator.home), moment)
+        let env = coordinator.caller.env(self.now_us, self.unix_ms(process));
+        (Arc::clone(&coordinator.home), env)
     }
 }
 

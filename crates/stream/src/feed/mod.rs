@@ -15,8 +15,8 @@ use fondaco_model::PartitionSet;
 use parking_lot::Mutex;
 
 use self::watermark::FoldState;
+use crate::clock::ClockReading;
 use crate::error::StreamError;
-use crate::moment::Moment;
 use crate::overlay::{Overlay, OverlayOptions};
 use crate::progress::LostRecords;
 use crate::source::Source;
@@ -221,7 +221,7 @@ impl Feed {
 
     /// How far it has come.
     pub fn status(&self) -> FeedStatus {
-        let now = Moment::now();
+        let now = ClockReading::now();
         let state = self.state.lock();
         let mut partitions = BTreeMap::<u32, SourceStatus>::new();
         for (&(_, partition), cursor) in &state.cursors {
@@ -264,7 +264,7 @@ impl Feed {
     }
 
     /// Records the result of a check of its topic.
-    pub(crate) fn looked(&self, result: &Result<(), StreamError>, now: Moment) {
+    pub(crate) fn looked(&self, result: &Result<(), StreamError>, now: ClockReading) {
         let mut state = self.state.lock();
         state.error = result.as_ref().err().map(ToString::to_string);
         self.note_error(&mut state, now.at);
@@ -286,7 +286,7 @@ impl Feed {
 
     /// Adds cursors for new groups and topic partitions, and does a batch of the background work: deletion of lost
     /// partitions, and folding of updates.
-    pub(crate) fn look(&self, now: Moment) -> Result<(), StreamError> {
+    pub(crate) fn look(&self, now: ClockReading) -> Result<(), StreamError> {
         if self.is_paused() {
             return self.look_at_ends();
         }
@@ -297,7 +297,7 @@ impl Feed {
         looked
     }
 
-    fn look_at_topic(&self, now: Moment) -> Result<(), StreamError> {
+    fn look_at_topic(&self, now: ClockReading) -> Result<(), StreamError> {
         let partitions = self.source.partitions()?;
         if let Some(identity) = self.source.identity()
             && self.overlay.note_topic(identity)?
@@ -411,7 +411,7 @@ impl Feed {
     }
 
     /// Records the result of a step.
-    pub(crate) fn done(&self, cursor: CursorId, result: Result<Step, StreamError>, now: Moment) {
+    pub(crate) fn done(&self, cursor: CursorId, result: Result<Step, StreamError>, now: ClockReading) {
         let group = cursor.0;
         let mut state = self.state.lock();
         state.running -= 1;
@@ -491,7 +491,7 @@ impl Cursor {
     }
 
     /// `None` if there are more records, and none was applied since the process began.
-    fn lag_ms(&self, now: Moment) -> Option<u64> {
+    fn lag_ms(&self, now: ClockReading) -> Option<u64> {
         match self.lag_records() {
             0 => Some(0),
             _ => Some(now.unix_ms.saturating_sub(self.logged_ms?)),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{CursorId, Feed, Step};
 use crate::alarm::Alarm;
+use crate::clock::ClockReading;
 use crate::error::StreamError;
-use crate::moment::Moment;
 use crate::overlay::Overlay;
 use crate::progress::LostRecords;
 
@@ -46,7 +46,7 @@ impl Feed {
         &self,
         (group, partition): CursorId,
         alarm: &Arc<Alarm>,
-        now: Moment,
+        now: ClockReading,
     ) -> Result<Step, StreamError> {
         let not_ahead = |logged_ms: u64| logged_ms.min(now.unix_ms);
         let offsets = |overlay: &Overlay| {

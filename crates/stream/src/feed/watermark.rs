@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use fondaco_model::PartitionId;
 
 use super::{Feed, State};
+use crate::clock::ClockReading;
 use crate::error::StreamError;
-use crate::moment::Moment;
 use crate::overlay::SettledPage;
 
 /// The most that the log times of a partition may go back, in milliseconds, in addition to the grace of late events.
@@ -80,7 +80,7 @@ impl Feed {
     }
 
     /// Folds the next batch of settled updates.
-    pub(super) fn fold(&self, now: Moment) -> Result<(), StreamError> {
+    pub(super) fn fold(&self, now: ClockReading) -> Result<(), StreamError> {
         let grace_ms = self.overlay.options().grace_ms;
         let mut folding = {
             let state = self.state.lock();

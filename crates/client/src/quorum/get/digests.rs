@@ -6,7 +6,7 @@ use fondaco_model::versioned::Record;
 
 use super::plan::{Cause, Wanted, WantedKey};
 use super::{Answer, Get};
-use crate::operation::Moment;
+use crate::operation::Environment;
 use crate::quorum::no_quorum::ReplicaFailure;
 
 impl Get {
@@ -46,7 +46,7 @@ impl Get {
 
     /// Asks replicas whose digest belongs to an unknown record for that record. It waits with this while no record is
     /// known and a replica is still expected to answer one.
-    pub(super) fn ask_for_others(&mut self, keys: &[u32], moment: &Moment<'_>) {
+    pub(super) fn ask_for_others(&mut self, keys: &[u32], env: &Environment<'_>) {
         let mut wanted = Wanted::new();
         for &key in keys {
             let state = &mut self.states[key as usize];
@@ -64,6 +64,6 @@ impl Get {
                 });
             }
         }
-        self.ask(wanted, Cause::Redirect, moment);
+        self.ask(wanted, Cause::Redirect, env);
     }
 }

@@ -15,7 +15,7 @@ use super::plan::Cause;
 use super::{Answer, Get, KeyPlaces, Purpose, Question, Questions};
 use crate::asks::{Conduct, Due, NEVER, Stage};
 use crate::error::ClientError;
-use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Environment, Operation, Outgoing};
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::Store;
@@ -104,20 +104,20 @@ impl Get {
     }
 
     /// The deadline has passed.
-    fn time_out(&mut self, moment: &Moment<'_>) {
+    fn time_out(&mut self, env: &Environment<'_>) {
         for key in 0..self.states.len() {
             if self.states[key].outcome.is_none() {
-                let enough = self.has_enough(key, moment);
+                let enough = self.has_enough(key, env);
                 match enough {
-                    true => self.succeed(key, moment),
+                    true => self.succeed(key, env),
                     false => {
-                        let error = self.no_quorum_error(key, moment);
+                        let error = self.no_quorum_error(key, env);
                         self.fail(key, error);
                     }
                 }
             }
         }
-        self.finish(moment);
+        self.finish(env);
     }
 }
 
@@ -145,9 +145,9 @@ impl Operation for Get {
         }
     }
 
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
-        let id = self.asks.next(moment.now_us)?;
-        count(&moment.counts.requests);
+    fn next_send(&mut self, env: &Environment<'_>) -> Option<Outgoing<ReplicaRequest>> {
+        let id = self.asks.next(env.now_us)?;
+        count(&env.counts.requests);
         self.spare(id);
         let ask = self.asks.get(id);
         let (store, epoch, operation) = match &ask.purpose {
@@ -177,7 +177,7 @@ impl Operation for Get {
                 (store, NonZeroU64::new(self.epoch), operation)
             }
             Purpose::Repair { store, records } => {
-                moment.counts.repairs.fetch_add(records.len() as u64, Relaxed);
+                env.counts.repairs.fetch_add(records.len() as u64, Relaxed);
                 let records = records.clone();
                 (store, None, ReplicaOperation::Merge { records })
             }
@@ -190,33 +190,33 @@ impl Operation for Get {
             request: ReplicaRequest {
                 store_id: store.id,
                 store: store.name.clone(),
-                timeout_ms: self.deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                timeout_ms: self.deadline_us.saturating_sub(env.now_us).div_ceil(1000),
                 epoch,
                 operation,
             },
         })
     }
 
-    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, env: &Environment<'_>) {
         let conduct = match &reply {
             ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Other => Conduct::Failed,
             ReplicaReply::Records(_) | ReplicaReply::Done | ReplicaReply::Error(_) => Conduct::Well,
             _ => Conduct::Failed,
         };
-        let Some(stage) = self.asks.answered(id, conduct, moment) else {
+        let Some(stage) = self.asks.answered(id, conduct, env) else {
             return;
         };
         let Some((node, keys)) = self.keys_of(id) else {
             if reply != ReplicaReply::Done {
-                count(&moment.counts.repairs_failed);
+                count(&env.counts.repairs_failed);
             }
             return;
         };
         let ask = self.asks.get(id);
         let teaches = matches!(ask.purpose, Purpose::Read { teaches: true, .. });
         if stage == Stage::Pending && teaches && !ask.is_late {
-            let took_us = moment.now_us.saturating_sub(ask.sent_us);
-            moment.steering.note_answered(keys.len(), took_us);
+            let took_us = env.now_us.saturating_sub(ask.sent_us);
+            env.steering.note_answered(keys.len(), took_us);
         }
         let has_some = matches!(&reply, ReplicaReply::Records(records) if records.iter().any(Result::is_ok));
         let mut is_more = false;
@@ -268,15 +268,15 @@ impl Operation for Get {
         if is_more {
             cause = Cause::Redirect;
         }
-        self.go_on(&keys, cause, moment);
+        self.go_on(&keys, cause, env);
     }
 
-    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
-        if self.asks.lost(id, &failure, moment).is_none() {
+    fn on_failure(&mut self, id: AskId, failure: Failure, env: &Environment<'_>) {
+        if self.asks.lost(id, &failure, env).is_none() {
             return;
         }
         let Some((node, keys)) = self.keys_of(id) else {
-            return count(&moment.counts.repairs_failed);
+            return count(&env.counts.repairs_failed);
         };
         let cause = match failure {
             Failure::Unsent(_) | Failure::Full { .. } => Cause::Redirect,
@@ -285,17 +285,17 @@ impl Operation for Get {
         for &key in &keys {
             self.note_failure(key as usize, node, ReplicaFailure::Failure(failure.clone()));
         }
-        self.go_on(&keys, cause, moment);
+        self.go_on(&keys, cause, env);
     }
 
-    fn on_directory(&mut self, moment: &Moment<'_>) {
+    fn on_directory(&mut self, env: &Environment<'_>) {
         if self.is_answered() {
             return;
         }
         self.backoff.end();
         for place in 0..self.stores.len() {
             let name = self.stores[place].name.clone();
-            match Store::of(moment.latest, name.as_str()) {
+            match Store::of(env.latest, name.as_str()) {
                 Ok(store) if store.id == self.stores[place].id => self.stores[place] = store,
                 // The store was dropped, or recreated under this name: the values of this store are gone.
                 _ => {
@@ -309,7 +309,7 @@ impl Operation for Get {
                 }
             }
         }
-        let epoch = moment.latest.topology().epoch;
+        let epoch = env.latest.topology().epoch;
         // All further requests use the newer table.
         let is_newer = std::mem::replace(&mut self.epoch, epoch) != epoch;
         let mut again = KeyPlaces::new();
@@ -318,37 +318,37 @@ impl Operation for Get {
             if state.outcome.is_none() && (state.in_flux || is_newer) {
                 (state.waiting, state.in_flux) = (false, false);
                 state.replica_failures.clear();
-                self.find_candidates(key, moment);
+                self.find_candidates(key, env);
                 again.push(key as u32);
             }
         }
-        self.go_on(&again, Cause::Redirect, moment);
+        self.go_on(&again, Cause::Redirect, env);
     }
 
-    fn on_time(&mut self, moment: &Moment<'_>) {
-        if moment.now_us >= self.deadline_us {
-            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+    fn on_time(&mut self, env: &Environment<'_>) {
+        if env.now_us >= self.deadline_us {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(env));
         }
-        if moment.now_us >= self.deadline_us {
+        if env.now_us >= self.deadline_us {
             match self.is_answered() {
                 true => self.asks.end_all(),
-                false => self.time_out(moment),
+                false => self.time_out(env),
             }
             return;
         }
-        while let Some(due) = self.asks.due(moment) {
+        while let Some(due) = self.asks.due(env) {
             match due {
                 Due::Late(id) => {
                     if let Purpose::Read { keys, teaches, .. } = &self.asks.get(id).purpose {
                         let keys = keys.clone();
                         if *teaches {
-                            moment.steering.note_exceeded(keys.len());
+                            env.steering.note_exceeded(keys.len());
                         }
-                        self.go_on(&keys, Cause::Hedge, moment);
+                        self.go_on(&keys, Cause::Hedge, env);
                     }
                 }
                 Due::GivenUp(id) => {
-                    count(&moment.counts.late);
+                    count(&env.counts.late);
                     let Some((node, keys)) = self.keys_of(id) else {
                         continue;
                     };
@@ -356,21 +356,21 @@ impl Operation for Get {
                         self.states[key as usize].given_up.push(node);
                         self.note_failure(key as usize, node, ReplicaFailure::TimedOut);
                     }
-                    self.go_on(&keys, Cause::Retry, moment);
+                    self.go_on(&keys, Cause::Retry, env);
                 }
             }
         }
-        if moment.now_us >= self.settle_at_us {
+        if env.now_us >= self.settle_at_us {
             self.settle_at_us = NEVER;
             for key in 0..self.states.len() {
-                if self.states[key].outcome.is_none() && self.has_enough(key, moment) {
-                    self.succeed(key, moment);
+                if self.states[key].outcome.is_none() && self.has_enough(key, env) {
+                    self.succeed(key, env);
                 }
             }
-            self.finish(moment);
+            self.finish(env);
         }
-        if self.backoff.is_over(moment.now_us) {
-            self.on_directory(moment);
+        if self.backoff.is_over(env.now_us) {
+            self.on_directory(env);
         }
     }
 

@@ -50,7 +50,7 @@ use super::{PREFERRED_WAIT_US, micros};
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
-use crate::operation::{Moment, Operation};
+use crate::operation::{Environment, Operation};
 use crate::options::{Partial, ReadOptions};
 use crate::read::{HeldBudget, KEYS_MAX};
 
@@ -160,11 +160,11 @@ impl Get {
         options: ReadOptions,
         home: Arc<Home>,
         first: Option<NodeId>,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        let mut get = Self::new(keys, RecordPart::Full, (options, home), moment);
+        let mut get = Self::new(keys, RecordPart::Full, (options, home), env);
         get.first = first;
-        get.begin(moment)
+        get.begin(env)
     }
 
     /// Begins to read the members of sets, whose keys these are.
@@ -175,22 +175,22 @@ impl Get {
         keys: Arc<Vec<WireKey>>,
         options: ReadOptions,
         home: Arc<Home>,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        Self::new(keys, RecordPart::Members, (options, home), moment).begin(moment)
+        Self::new(keys, RecordPart::Members, (options, home), env).begin(env)
     }
 
     fn new(
         keys: Arc<Vec<WireKey>>,
         part: RecordPart,
         (options, home): (ReadOptions, Arc<Home>),
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Self {
         let whole_us = micros(options.deadline);
         Self {
             asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
-            deadline_us: moment.now_us.saturating_add(whole_us),
-            epoch: moment.latest.topology().epoch,
+            deadline_us: env.now_us.saturating_add(whole_us),
+            epoch: env.latest.topology().epoch,
             unanswered: keys.len(),
             keys,
             part,
@@ -207,16 +207,16 @@ impl Get {
         }
     }
 
-    fn begin(mut self, moment: &Moment<'_>) -> Result<Self, ClientError> {
+    fn begin(mut self, env: &Environment<'_>) -> Result<Self, ClientError> {
         if self.keys.len() > KEYS_MAX {
             return Err(ClientError::TooManyKeys {
                 keys: self.keys.len(),
                 keys_max: KEYS_MAX,
             });
         }
-        moment.counts.reads.fetch_add(self.keys.len() as u64, Relaxed);
-        self.resolve(moment);
-        self.plan_all(Cause::First, moment);
+        env.counts.reads.fetch_add(self.keys.len() as u64, Relaxed);
+        self.resolve(env);
+        self.plan_all(Cause::First, env);
         match self.failed.take() {
             Some(error) => Err(error),
             None => Ok(self),
@@ -265,8 +265,8 @@ impl Get {
     }
 
     /// Finds the store of every key.
-    fn resolve(&mut self, moment: &Moment<'_>) {
-        let (keys, directory) = (Arc::clone(&self.keys), moment.latest);
+    fn resolve(&mut self, env: &Environment<'_>) {
+        let (keys, directory) = (Arc::clone(&self.keys), env.latest);
         for (place, key) in keys.iter().enumerate() {
             let known = self.stores.iter().rposition(|store| store.name.as_str() == key.store());
             let store = match known {
@@ -280,18 +280,18 @@ impl Get {
             match store {
                 Ok(store) => {
                     self.states[place].store = store as u16;
-                    self.find_candidates(place, moment);
+                    self.find_candidates(place, env);
                 }
                 Err(error) => self.fail(place, error),
             }
         }
     }
 
-    fn find_candidates(&mut self, key: usize, moment: &Moment<'_>) {
+    fn find_candidates(&mut self, key: usize, env: &Environment<'_>) {
         let state = &self.states[key];
         let store = &self.stores[usize::from(state.store)];
-        let mut nodes = store.owners(moment.latest, self.keys[key].slot());
-        self.home.nearest_first(&mut nodes, moment.latest);
+        let mut nodes = store.owners(env.latest, self.keys[key].slot());
+        self.home.nearest_first(&mut nodes, env.latest);
         if let Some(place) = nodes.iter().position(|&node| Some(node) == self.first) {
             nodes[..=place].rotate_right(1);
         }
@@ -318,17 +318,17 @@ impl Get {
     }
 
     /// Answers a key if it has enough answers by now, or can no longer get them.
-    fn check(&mut self, key: usize, moment: &Moment<'_>) {
+    fn check(&mut self, key: usize, env: &Environment<'_>) {
         let state = &self.states[key];
         if state.outcome.is_some() {
             return;
         }
         let settings = &self.stores[usize::from(state.store)].settings;
-        if self.has_enough(key, moment) {
+        if self.has_enough(key, env) {
             if state.answers.len() as u32 >= settings.preferred_reads || state.pending.is_empty() {
-                return self.succeed(key, moment);
+                return self.succeed(key, env);
             }
-            self.settle_at_us = self.settle_at_us.min(moment.now_us.saturating_add(PREFERRED_WAIT_US));
+            self.settle_at_us = self.settle_at_us.min(env.now_us.saturating_add(PREFERRED_WAIT_US));
             return;
         }
         let answered = state.answers.iter().map(|answer| answer.node);
@@ -337,32 +337,32 @@ impl Get {
             .chain(state.given_up.iter().copied());
         let open: Nodes = open.collect();
         let count = open.len() as u32;
-        if count >= settings.reads && self.home.other_zones(open, moment.latest) >= settings.zone_reads {
+        if count >= settings.reads && self.home.other_zones(open, env.latest) >= settings.zone_reads {
             return;
         }
         if state.in_flux && !state.waiting {
             self.states[key].waiting = true;
-            self.backoff.begin(moment.now_us);
+            self.backoff.begin(env.now_us);
         } else if !state.in_flux {
-            let error = self.no_quorum_error(key, moment);
+            let error = self.no_quorum_error(key, env);
             self.fail(key, error);
         }
     }
 
-    fn no_quorum_error(&self, key: usize, moment: &Moment<'_>) -> ClientError {
+    fn no_quorum_error(&self, key: usize, env: &Environment<'_>) -> ClientError {
         let state = &self.states[key];
         if let Some(refusal) = state.replica_failures.refusal() {
             return refusal;
         }
-        count(&moment.counts.no_quorum);
+        count(&env.counts.no_quorum);
         let store = &self.stores[usize::from(state.store)];
         // A digest counts as an answer here, though it does not suffice without a record.
         let told = state.told.iter().map(|&(node, _)| node);
         let answered: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
         let has_answered = |node: NodeId| answered.contains(&node);
-        let owners = store.owners(moment.latest, self.keys[key].slot());
+        let owners = store.owners(env.latest, self.keys[key].slot());
         // A replica that may still answer is not missing: the read fails early because that answer would not be enough.
-        let is_late = moment.now_us >= self.deadline_us;
+        let is_late = env.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
         let (silent, had): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));
         let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
@@ -371,10 +371,10 @@ impl Get {
             of_write: None,
             had: had.len() as u32,
             required: store.settings.reads,
-            zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
+            zones_had: self.home.other_zones(had.iter().copied(), env.latest),
             zones_required: store.settings.zone_reads,
-            zones_missing: self.home.zones_missing(&silent, &had, moment.latest),
-            missing: state.replica_failures.missing(silent.into_iter(), asked, moment.latest),
+            zones_missing: self.home.zones_missing(&silent, &had, env.latest),
+            missing: state.replica_failures.missing(silent.into_iter(), asked, env.latest),
         }))
     }
 
@@ -383,10 +383,10 @@ impl Get {
         self.deadline_us
     }
 
-    fn succeed(&mut self, key: usize, moment: &Moment<'_>) {
+    fn succeed(&mut self, key: usize, env: &Environment<'_>) {
         let state = &mut self.states[key];
         if state.merged.siblings().len() > 1 {
-            count(&moment.counts.siblings);
+            count(&env.counts.siblings);
         }
         debug_assert!(state.outcome.is_none());
         state.outcome = Some(Ok(()));
@@ -405,11 +405,11 @@ impl Get {
         self.unanswered -= 1;
     }
 
-    fn has_enough(&self, key: usize, moment: &Moment<'_>) -> bool {
+    fn has_enough(&self, key: usize, env: &Environment<'_>) -> bool {
         let state = &self.states[key];
         let settings = &self.stores[usize::from(state.store)].settings;
         let answered = state.answers.iter().map(|answer| answer.node);
         state.answers.len() as u32 >= settings.reads
-            && self.home.other_zones(answered, moment.latest) >= settings.zone_reads
+            && self.home.other_zones(answered, env.latest) >= settings.zone_reads
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Get, KeyPlaces, Purpose, Question};
 use crate::error::ClientError;
-use crate::operation::Moment;
+use crate::operation::Environment;
 use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::{Nodes, is_well};
 use crate::read::SUB_REQUEST_KEYS_MAX;
@@ -39,21 +39,21 @@ pub(super) type Wanted = SmallVec<[WantedKey; 4]>;
 
 impl Get {
     /// Plans to ask for all keys that are unanswered and have no outstanding request.
-    pub(super) fn plan_all(&mut self, cause: Cause, moment: &Moment<'_>) {
+    pub(super) fn plan_all(&mut self, cause: Cause, env: &Environment<'_>) {
         let open = |&key: &u32| {
             let state = &self.states[key as usize];
             state.outcome.is_none() && !state.waiting
         };
         let keys: KeyPlaces = (0..self.states.len() as u32).filter(open).collect();
-        self.plan(&keys, cause, moment);
+        self.plan(&keys, cause, env);
     }
 
     /// Plans to read keys from as many further replicas as they need besides the expected ones. Keys that cannot get
     /// enough answers fail, or wait where a newer topology may help.
-    fn plan(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
+    fn plan(&mut self, keys: &[u32], cause: Cause, env: &Environment<'_>) {
         let mut wanted = Wanted::new();
         for &key in keys {
-            let nodes = self.choose(key as usize, cause, moment);
+            let nodes = self.choose(key as usize, cause, env);
             let store = self.states[key as usize].store;
             // If not all replicas are needed, the node that is asked for the record may turn out to be the late one.
             let reads = self.stores[usize::from(store)].settings.reads;
@@ -66,12 +66,12 @@ impl Get {
                 is_digest: are_all_needed && at > 0,
             }));
         }
-        self.ask(wanted, cause, moment);
-        keys.iter().for_each(|&key| self.check(key as usize, moment));
+        self.ask(wanted, cause, env);
+        keys.iter().for_each(|&key| self.check(key as usize, env));
     }
 
     /// Plans to ask for these keys, as far as the budgets allow.
-    pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, moment: &Moment<'_>) {
+    pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, env: &Environment<'_>) {
         // The local replica first: other replicas need not send the record that it has.
         let home = self.home.node;
         wanted.sort_unstable_by_key(|wanted| (Some(wanted.node) != home, wanted.store, wanted.node, wanted.key));
@@ -79,13 +79,11 @@ impl Get {
             for part in group.chunks(SUB_REQUEST_KEYS_MAX) {
                 let WantedKey { store, node, .. } = part[0];
                 let keys: KeyPlaces = part.iter().map(|wanted| wanted.key).collect();
-                match self.may(cause, moment) {
+                match self.may(cause, env) {
                     true => {
                         let has_usual_latency = self.part == RecordPart::Full;
                         let late_us = self.options.hedge && has_usual_latency && cause != Cause::Hedge;
-                        let late_us = late_us
-                            .then(|| moment.steering.hedge_threshold_us(keys.len()))
-                            .flatten();
+                        let late_us = late_us.then(|| env.steering.hedge_threshold_us(keys.len())).flatten();
                         for wanted in part {
                             let state = &mut self.states[wanted.key as usize];
                             state.pending.push(node);
@@ -123,28 +121,28 @@ impl Get {
     }
 
     /// Whether the budgets allow another request.
-    fn may(&self, cause: Cause, moment: &Moment<'_>) -> bool {
+    fn may(&self, cause: Cause, env: &Environment<'_>) -> bool {
         match cause {
             Cause::First => {
-                moment.steering.deposit();
+                env.steering.deposit();
                 true
             }
             Cause::Redirect => true,
             Cause::Retry => {
-                let may = moment.steering.take_retry();
-                moment.counts.retries.fetch_add(u64::from(may), Relaxed);
+                let may = env.steering.take_retry();
+                env.counts.retries.fetch_add(u64::from(may), Relaxed);
                 may
             }
             Cause::Hedge => {
-                let may = moment.steering.take_hedge();
-                moment.counts.hedges.fetch_add(u64::from(may), Relaxed);
+                let may = env.steering.take_hedge();
+                env.counts.hedges.fetch_add(u64::from(may), Relaxed);
                 may
             }
         }
     }
 
     /// Takes the candidates to ask for a key now.
-    fn choose(&mut self, key: usize, cause: Cause, moment: &Moment<'_>) -> Nodes {
+    fn choose(&mut self, key: usize, cause: Cause, env: &Environment<'_>) -> Nodes {
         let state = &mut self.states[key];
         let settings = &self.stores[usize::from(state.store)].settings;
         let answered = state.answers.iter().map(|answer| answer.node);
@@ -156,7 +154,7 @@ impl Get {
             Cause::Hedge if state.answers.len() as u32 >= settings.reads => 0,
             Cause::Hedge => before as u32 + 1,
         };
-        let directory = moment.latest;
+        let directory = env.latest;
         while let Some(&node) = state.candidates.last() {
             let enough = counted.len() as u32 >= wanted;
             // A node that is down is asked only if it is needed.
@@ -184,7 +182,7 @@ impl Get {
     }
 
     /// Asks other nodes for these keys after a failure, or gives up.
-    pub(super) fn go_on(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
+    pub(super) fn go_on(&mut self, keys: &[u32], cause: Cause, env: &Environment<'_>) {
         let open = |&&key: &&u32| {
             let state = &self.states[key as usize];
             state.outcome.is_none() && !state.waiting
@@ -198,8 +196,8 @@ impl Get {
         }
         keys.retain(|key| self.states[*key as usize].outcome.is_none());
         self.count_digests(&keys);
-        self.plan(&keys, cause, moment);
-        self.ask_for_others(&keys, moment);
-        self.finish(moment);
+        self.plan(&keys, cause, env);
+        self.ask_for_others(&keys, env);
+        self.finish(env);
     }
 }

@@ -6,7 +6,7 @@ use fondaco_model::NodeId;
 
 use super::{Get, Purpose};
 use crate::asks::NEVER;
-use crate::operation::{Moment, Operation};
+use crate::operation::{Environment, Operation};
 use crate::quorum::micros;
 use fondaco_protocol::replica::{KeyRecord, RecordPart};
 
@@ -15,7 +15,7 @@ const REPAIR_RECORDS_MAX: usize = 64;
 
 impl Get {
     /// Called when the last key is answered: ignores outstanding answers, and repairs replicas.
-    pub(super) fn finish(&mut self, moment: &Moment<'_>) {
+    pub(super) fn finish(&mut self, env: &Environment<'_>) {
         if !self.is_answered() || std::mem::replace(&mut self.is_repaired, true) {
             return;
         }
@@ -59,6 +59,6 @@ impl Get {
         // Repairs are not urgent, but they have a deadline, too.
         self.deadline_us = self
             .deadline_us
-            .max(moment.now_us.saturating_add(micros(self.options.deadline)));
+            .max(env.now_us.saturating_add(micros(self.options.deadline)));
     }
 }

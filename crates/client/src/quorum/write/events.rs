@@ -12,7 +12,7 @@ use super::known::known;
 use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
 use crate::asks::{Conduct, Due};
 use crate::error::ClientError;
-use crate::operation::{AskId, Described, Moment, Operation, Outgoing};
+use crate::operation::{AskId, Described, Environment, Operation, Outgoing};
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 use crate::quorum::replicas::Store;
@@ -25,7 +25,7 @@ impl Write {
         node: NodeId,
         purpose: Purpose,
         reply: ReplicaReply,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<(), ReplicaFailure> {
         match (purpose, reply) {
             (_, ReplicaReply::Error(error)) => Err(ReplicaFailure::Error(error)),
@@ -54,7 +54,7 @@ impl Write {
                 Ok(())
             }
             (Purpose::Hint { target }, ReplicaReply::Done) => {
-                count(&moment.counts.hints);
+                count(&env.counts.hints);
                 self.keepers.push(node);
                 self.done(target, |owner| &mut owner.hint);
                 Ok(())
@@ -80,7 +80,7 @@ impl Write {
     }
 
     /// Handles a failed request to a node.
-    fn note_failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
+    fn note_failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, env: &Environment<'_>) {
         if failure.is_elsewhere() {
             self.in_flux = true;
             self.backoff.want_refresh();
@@ -98,7 +98,7 @@ impl Write {
                 let message = failure.words();
                 return self.fail(ClientError::Refused { node, message });
             }
-            Purpose::Put { .. } if self.record.is_none() => return self.not_taken(node, failure, moment),
+            Purpose::Put { .. } if self.record.is_none() => return self.not_taken(node, failure, env),
             Purpose::Put { .. } => return,
             Purpose::Context => {
                 if let Some(owner) = self.owner(node) {
@@ -122,7 +122,7 @@ impl Write {
     }
 
     /// A replica did not take the write, or may not have taken it.
-    fn not_taken(&mut self, node: NodeId, failure: ReplicaFailure, moment: &Moment<'_>) {
+    fn not_taken(&mut self, node: NodeId, failure: ReplicaFailure, env: &Environment<'_>) {
         let fate = match (failure.is_elsewhere(), failure.is_ambiguous()) {
             (true, _) => Fate::Elsewhere,
             (_, true) => Fate::Unknown,
@@ -142,7 +142,7 @@ impl Write {
         self.replica_failures.add(node, failure);
         // The replica may conflict with this same write, which must not be made twice either.
         if is_conflict || (is_lost && self.is_made_once()) {
-            self.fail_short(QuorumPart::Writes, moment);
+            self.fail_short(QuorumPart::Writes, env);
         }
     }
 }
@@ -168,9 +168,9 @@ impl Operation for Write {
         }
     }
 
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
-        let id = self.asks.next(moment.now_us)?;
-        count(&moment.counts.requests);
+    fn next_send(&mut self, env: &Environment<'_>) -> Option<Outgoing<ReplicaRequest>> {
+        let id = self.asks.next(env.now_us)?;
+        count(&env.counts.requests);
         let ask = self.asks.get(id);
         let key = self.key.as_bytes().slice_ref(self.key.key());
         let records = |key: Bytes| {
@@ -207,45 +207,45 @@ impl Operation for Write {
             request: ReplicaRequest {
                 store_id: self.store.id,
                 store: self.store.name.clone(),
-                timeout_ms: deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                timeout_ms: deadline_us.saturating_sub(env.now_us).div_ceil(1000),
                 epoch,
                 operation,
             },
         })
     }
 
-    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, env: &Environment<'_>) {
         let conduct = match &reply {
             ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Other => Conduct::Failed,
             _ => Conduct::Well,
         };
-        if self.asks.answered(id, conduct, moment).is_none() {
+        if self.asks.answered(id, conduct, env).is_none() {
             return;
         }
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
-        if let Err(failure) = self.heard(node, purpose, reply, moment) {
-            self.note_failure(node, purpose, failure, moment);
+        if let Err(failure) = self.heard(node, purpose, reply, env) {
+            self.note_failure(node, purpose, failure, env);
         }
-        self.advance(moment);
+        self.advance(env);
     }
 
-    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
-        if self.asks.lost(id, &failure, moment).is_none() {
+    fn on_failure(&mut self, id: AskId, failure: Failure, env: &Environment<'_>) {
+        if self.asks.lost(id, &failure, env).is_none() {
             return;
         }
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
-        self.note_failure(node, purpose, ReplicaFailure::Failure(failure), moment);
-        self.advance(moment);
+        self.note_failure(node, purpose, ReplicaFailure::Failure(failure), env);
+        self.advance(env);
     }
 
-    fn on_directory(&mut self, moment: &Moment<'_>) {
+    fn on_directory(&mut self, env: &Environment<'_>) {
         if !self.is_open() {
             return;
         }
         self.backoff.end();
-        match Store::of(moment.latest, self.store.name.as_str()) {
+        match Store::of(env.latest, self.store.name.as_str()) {
             Ok(store) if store.id == self.store.id => self.store = store,
             // The store was dropped, or recreated under this name.
             _ => {
@@ -253,42 +253,42 @@ impl Operation for Write {
                 return self.fail(ClientError::UnknownStore { store });
             }
         }
-        self.find_owners(moment);
+        self.find_owners(env);
         self.in_flux = false;
         self.replica_failures.clear();
-        self.advance(moment);
+        self.advance(env);
     }
 
-    fn on_time(&mut self, moment: &Moment<'_>) {
-        if moment.now_us >= self.ends_at_us() {
-            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(moment));
+    fn on_time(&mut self, env: &Environment<'_>) {
+        if env.now_us >= self.ends_at_us() {
+            self.deadline_us = self.deadline_us.max(self.asks.moves_until_us(env));
         }
-        if moment.now_us >= self.ends_at_us() {
+        if env.now_us >= self.ends_at_us() {
             if self.is_open() {
                 let part = match self.tries.is_empty() {
                     true => QuorumPart::Reads,
                     false => QuorumPart::Writes,
                 };
-                return self.fail_short(part, moment);
+                return self.fail_short(part, env);
             }
             let unhinted = self.owners.iter().filter(|owner| owner.hint == Step::Asked);
-            unhinted.for_each(|_| count(&moment.counts.hints_failed));
+            unhinted.for_each(|_| count(&env.counts.hints_failed));
             return self.asks.end_all();
         }
-        while let Some(due) = self.asks.due(moment) {
+        while let Some(due) = self.asks.due(env) {
             match due {
-                Due::Late(_) => self.hedge(moment),
+                Due::Late(_) => self.hedge(env),
                 Due::GivenUp(id) => {
-                    count(&moment.counts.late);
+                    count(&env.counts.late);
                     let ask = self.asks.get(id);
                     let (node, purpose) = (ask.node, ask.purpose);
-                    self.note_failure(node, purpose, ReplicaFailure::TimedOut, moment);
+                    self.note_failure(node, purpose, ReplicaFailure::TimedOut, env);
                 }
             }
         }
-        match self.backoff.is_over(moment.now_us) {
-            true => self.on_directory(moment),
-            false => self.advance(moment),
+        match self.backoff.is_over(env.now_us) {
+            true => self.on_directory(env),
+            false => self.advance(env),
         }
     }
 

@@ -50,7 +50,7 @@ use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::link::LONG_BYTES;
-use crate::operation::Moment;
+use crate::operation::Environment;
 
 /// How long hints are stored after the deadline of the write, by which it is answered.
 const HINT_TIME_US: u64 = 1_000_000;
@@ -203,11 +203,11 @@ impl Write {
         update: Update,
         times: WriteTimes,
         home: Arc<Home>,
-        moment: &Moment<'_>,
+        env: &Environment<'_>,
     ) -> Result<Self, ClientError> {
-        let store = Store::of(moment.latest, key.store())?;
-        count(&moment.counts.writes);
-        moment.steering.deposit();
+        let store = Store::of(env.latest, key.store())?;
+        count(&env.counts.writes);
+        env.steering.deposit();
         let long_us = long_us(&update);
         // Two replicas one behind the other: one takes it, the others merge it.
         let whole_us = micros(times.deadline).saturating_add(2 * long_us);
@@ -215,7 +215,7 @@ impl Write {
             key,
             store,
             home,
-            deadline_us: moment.now_us.saturating_add(whole_us),
+            deadline_us: env.now_us.saturating_add(whole_us),
             epoch: 0,
             owners: SmallVec::new(),
             current: Nodes::new(),
@@ -242,8 +242,8 @@ impl Write {
             settle_at_us: NEVER,
             outcome: Outcome::Open,
         };
-        write.find_owners(moment);
-        write.advance(moment);
+        write.find_owners(env);
+        write.advance(env);
         Ok(write)
     }
 
@@ -270,22 +270,22 @@ impl Write {
     }
 
     /// Takes the owners from the newest directory. The state of former owners stays, except for their failures.
-    fn find_owners(&mut self, moment: &Moment<'_>) {
+    fn find_owners(&mut self, env: &Environment<'_>) {
         // With the quorums of the same table.
-        if let Ok(store) = Store::of(moment.latest, self.store.name.as_str())
+        if let Ok(store) = Store::of(env.latest, self.store.name.as_str())
             && store.id == self.store.id
         {
             self.store = store;
         }
-        let mut nodes = self.store.owners(moment.latest, self.key.slot());
+        let mut nodes = self.store.owners(env.latest, self.key.slot());
         match self.intent {
             // All coordinators that change the key thus meet at one replica, which lets only the first one pass.
-            Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(moment.latest, node)),
-            Intent::All | Intent::Context(_) => self.home.nearest_first(&mut nodes, moment.latest),
+            Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(env.latest, node)),
+            Intent::All | Intent::Context(_) => self.home.nearest_first(&mut nodes, env.latest),
         }
-        self.epoch = moment.latest.topology().epoch;
+        self.epoch = env.latest.topology().epoch;
         self.current.clone_from(&nodes);
-        self.joint = self.store.joint_owners(moment.latest, self.key.slot());
+        self.joint = self.store.joint_owners(env.latest, self.key.slot());
         for &node in self.joint.iter().flatten() {
             if !nodes.contains(&node) {
                 nodes.push(node);
@@ -326,18 +326,18 @@ impl Write {
     }
 
     /// Takes the next steps after an event.
-    fn advance(&mut self, moment: &Moment<'_>) {
+    fn advance(&mut self, env: &Environment<'_>) {
         // A write is never acknowledged under a table that is known to be old.
-        if self.is_open() && self.epoch != moment.latest.topology().epoch {
-            self.find_owners(moment);
+        if self.is_open() && self.epoch != env.latest.topology().epoch {
+            self.find_owners(env);
         }
         if self.backoff.is_on() {
             return;
         }
         match self.record {
-            None if self.is_open() => self.prepare(moment),
+            None if self.is_open() => self.prepare(env),
             None => {}
-            Some(_) => self.spread(moment),
+            Some(_) => self.spread(env),
         }
     }
 
@@ -358,22 +358,22 @@ impl Write {
     }
 
     /// There are not enough replicas: waits for a newer topology if that may help, otherwise fails.
-    fn come_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
+    fn come_short(&mut self, part: QuorumPart, env: &Environment<'_>) {
         match self.in_flux {
-            true => self.backoff.begin(moment.now_us),
-            false => self.fail_short(part, moment),
+            true => self.backoff.begin(env.now_us),
+            false => self.fail_short(part, env),
         }
     }
 
     /// Fails: there are not enough replicas.
-    fn fail_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
-        count(&moment.counts.no_quorum);
+    fn fail_short(&mut self, part: QuorumPart, env: &Environment<'_>) {
+        count(&env.counts.no_quorum);
         let settings = &self.store.settings;
         let did = |owner: &Owner| match part {
             QuorumPart::Reads => owner.seen == Step::Done,
             QuorumPart::Writes => owner.kept == Step::Done,
         };
-        let is_short = |group: &Group<'_>| !self.is_quorum(&group.quorums, self.holders(group.nodes), moment);
+        let is_short = |group: &Group<'_>| !self.is_quorum(&group.quorums, self.holders(group.nodes), env);
         let group = match part {
             QuorumPart::Reads => None,
             QuorumPart::Writes => self.groups().find(is_short),
@@ -388,7 +388,7 @@ impl Write {
         };
         // A replica that may still do it is not missing: the write fails early because that replica would not be
         // enough.
-        let is_late = moment.now_us >= self.deadline_us;
+        let is_late = env.now_us >= self.deadline_us;
         let is_asked = |owner: &Owner| match part {
             QuorumPart::Reads => owner.seen == Step::Asked,
             QuorumPart::Writes => owner.kept == Step::Asked,
@@ -420,10 +420,10 @@ impl Write {
             }),
             had: had.len() as u32,
             required,
-            zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
+            zones_had: self.home.other_zones(had.iter().copied(), env.latest),
             zones_required,
-            zones_missing: self.home.zones_missing(&missing, &others, moment.latest),
-            missing: self.replica_failures.missing(missing.into_iter(), asked, moment.latest),
+            zones_missing: self.home.zones_missing(&missing, &others, env.latest),
+            missing: self.replica_failures.missing(missing.into_iter(), asked, env.latest),
         };
         self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
     }

@@ -6,13 +6,13 @@ use fondaco_protocol::replica::PutOver;
 
 use super::{Fate, Intent, Owner, Purpose, Step, Try, Write};
 use crate::asks::Ask;
-use crate::operation::Moment;
+use crate::operation::Environment;
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 
 impl Write {
     /// Asks for contexts until a read quorum has answered, then asks a replica to take the write.
-    pub(super) fn prepare(&mut self, moment: &Moment<'_>) {
+    pub(super) fn prepare(&mut self, env: &Environment<'_>) {
         let is_made_once = self.is_made_once();
         let waits = |ask: &Ask<Purpose>| ask.purpose.is_put() && (is_made_once || ask.is_counted_on());
         if self.asks.open().any(waits) {
@@ -21,7 +21,7 @@ impl Write {
         let Some(writer) = self.writer() else {
             // A slow replica may still take it.
             if !self.asks.open().any(|ask| ask.purpose.is_put()) {
-                self.come_short(QuorumPart::Writes, moment);
+                self.come_short(QuorumPart::Writes, env);
             }
             return;
         };
@@ -32,24 +32,24 @@ impl Write {
             self.count_seen(Step::Late),
         );
         if told >= needed {
-            return self.put(writer, moment);
+            return self.put(writer, env);
         }
         let mut more = needed.saturating_sub(told + asked);
-        while more > 0 && self.ask_context(moment) {
+        while more > 0 && self.ask_context(env) {
             more -= 1;
         }
         if more > 0 && self.store.settings.sloppy && self.count_seen(Step::Asked) == 0 {
             // If hints count, reads need not see every write, and a write need not see every earlier one.
-            self.put(writer, moment);
+            self.put(writer, env);
         } else if more > late {
-            self.come_short(QuorumPart::Reads, moment);
+            self.come_short(QuorumPart::Reads, env);
         }
     }
 
     /// A replica is slow to answer its context: asks another one as well.
-    pub(super) fn hedge(&mut self, moment: &Moment<'_>) {
-        if self.record.is_none() && self.tries.is_empty() && moment.steering.take_hedge() && self.ask_context(moment) {
-            count(&moment.counts.hedges);
+    pub(super) fn hedge(&mut self, env: &Environment<'_>) {
+        if self.record.is_none() && self.tries.is_empty() && env.steering.take_hedge() && self.ask_context(env) {
+            count(&env.counts.hedges);
         }
     }
 
@@ -67,7 +67,7 @@ impl Write {
     }
 
     /// Asks one more replica for its context. Returns whether there is one.
-    fn ask_context(&mut self, moment: &Moment<'_>) -> bool {
+    fn ask_context(&mut self, env: &Environment<'_>) -> bool {
         let spare = |owner: &&Owner| owner.seen == Step::Unasked && self.current.contains(&owner.node);
         // A replica that did not take the write may not answer its context either.
         let was_tried = |owner: &&Owner| self.was_tried(owner.node);
@@ -78,7 +78,7 @@ impl Write {
         if let Some(owner) = self.owner(node) {
             owner.seen = Step::Asked;
         }
-        let late_us = moment.steering.hedge_threshold_us(1);
+        let late_us = env.steering.hedge_threshold_us(1);
         self.asks.plan(node, Purpose::Context, late_us);
         true
     }
@@ -137,15 +137,15 @@ impl Write {
         self.tries.iter().any(|tried| tried.node == node)
     }
 
-    fn put(&mut self, node: NodeId, moment: &Moment<'_>) {
+    fn put(&mut self, node: NodeId, env: &Environment<'_>) {
         if !self.tries.is_empty() {
             // Retrying after a full disk is no more work than asking the other replica first.
             let is_free = self.tries.iter().all(|tried| tried.is_unable);
-            if !is_free && !moment.steering.take_retry() {
+            if !is_free && !env.steering.take_retry() {
                 self.replica_failures.add(node, ReplicaFailure::NoBudget);
-                return self.come_short(QuorumPart::Writes, moment);
+                return self.come_short(QuorumPart::Writes, env);
             }
-            count(&moment.counts.retries);
+            count(&env.counts.retries);
         }
         let (over, fate) = (self.over(), Fate::Unknown);
         self.tries.push(Try {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Group, Purpose, Step, Write};
 use crate::asks::NEVER;
-use crate::operation::Moment;
+use crate::operation::Environment;
 use crate::quorum::PREFERRED_WAIT_US;
 use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
@@ -17,13 +17,13 @@ const HINT_TRIES_MAX: usize = 3;
 
 impl Write {
     /// Sends the record to replicas, and hints for those that do not take it; answers when enough have it.
-    pub(super) fn spread(&mut self, moment: &Moment<'_>) {
+    pub(super) fn spread(&mut self, env: &Environment<'_>) {
         let unasked = self.owners.iter().filter(|owner| owner.kept == Step::Unasked);
         let unasked: Nodes = unasked.map(|owner| owner.node).collect();
         for node in unasked {
-            let is_well = is_well(moment.latest, node);
+            let is_well = is_well(env.latest, node);
             // A node that is down is asked only if it is needed.
-            let is_asked = is_well || (self.is_open() && self.is_needed(node, moment));
+            let is_asked = is_well || (self.is_open() && self.is_needed(node, env));
             let owner = self.owners.iter_mut().find(|owner| owner.node == node);
             let is_hinted = owner.is_some_and(|owner| {
                 if is_asked {
@@ -36,7 +36,7 @@ impl Write {
             }
             if !is_well && !is_hinted && (!is_asked || self.store.settings.sloppy) {
                 self.replica_failures.add(node, ReplicaFailure::NotThere);
-                self.hint(node, moment);
+                self.hint(node, env);
             }
         }
         let failed = self.owners.iter().filter(|owner| {
@@ -44,32 +44,32 @@ impl Write {
         });
         let failed: Nodes = failed.map(|owner| owner.node).collect();
         for node in failed {
-            self.hint(node, moment);
+            self.hint(node, env);
         }
-        self.settle(moment);
+        self.settle(env);
     }
 
     /// Whether, in the groups of this node, too few replicas, or replicas in too few zones, have the record or are
     /// asked to take it.
-    fn is_needed(&self, node: NodeId, moment: &Moment<'_>) -> bool {
+    fn is_needed(&self, node: NodeId, env: &Environment<'_>) -> bool {
         let is_counted = |step: Step| matches!(step, Step::Done | Step::Asked);
         let is_short = |group: &Group<'_>| {
             let owners = self.owners.iter().filter(|owner| group.nodes.contains(&owner.node));
             let counted = owners.filter(|owner| is_counted(owner.kept));
-            !self.is_quorum(&group.quorums, counted.map(|owner| owner.node).collect(), moment)
+            !self.is_quorum(&group.quorums, counted.map(|owner| owner.node).collect(), env)
         };
         self.groups()
             .any(|group| group.nodes.contains(&node) && is_short(&group))
     }
 
     /// Whether these nodes are as many, and in as many zones, as must have the record.
-    pub(super) fn is_quorum(&self, quorums: &Quorums, holders: Nodes, moment: &Moment<'_>) -> bool {
-        holders.len() as u32 >= quorums.writes && self.home.other_zones(holders, moment.latest) >= quorums.zone_writes
+    pub(super) fn is_quorum(&self, quorums: &Quorums, holders: Nodes, env: &Environment<'_>) -> bool {
+        holders.len() as u32 >= quorums.writes && self.home.other_zones(holders, env.latest) >= quorums.zone_writes
     }
 
     /// If hints must count as copies in further zones: the zones in which a hint would not. A hint counts for the zone
     /// of its keeper, not for that of the replica, which may be lost.
-    fn zones_covered<'a>(&'a self, moment: &Moment<'a>) -> Option<SmallVec<[&'a str; 4]>> {
+    fn zones_covered<'a>(&'a self, env: &Environment<'a>) -> Option<SmallVec<[&'a str; 4]>> {
         let settings = &self.store.settings;
         if !settings.sloppy || settings.zone_writes == 0 {
             return None;
@@ -86,12 +86,12 @@ impl Write {
             .filter(|ask| matches!(ask.purpose, Purpose::Hint { .. }));
         let hints = self.keepers.iter().copied().chain(hints.map(|ask| ask.node));
         let copies: Nodes = owners.chain(hints).collect();
-        let is_enough = self.home.other_zones(copies.iter().copied(), moment.latest) >= settings.zone_writes;
-        (!is_enough).then(|| self.home.zones_covered(copies, moment.latest))
+        let is_enough = self.home.other_zones(copies.iter().copied(), env.latest) >= settings.zone_writes;
+        (!is_enough).then(|| self.home.zones_covered(copies, env.latest))
     }
 
     /// Asks the next possible node to keep a hint for a replica.
-    fn hint(&mut self, target: NodeId, moment: &Moment<'_>) {
+    fn hint(&mut self, target: NodeId, env: &Environment<'_>) {
         let purpose = Purpose::Hint { target };
         let tried: Nodes = self
             .asks
@@ -99,11 +99,11 @@ impl Write {
             .filter(|ask| ask.purpose == purpose)
             .map(|ask| ask.node)
             .collect();
-        let may = |node: &NodeId| !tried.contains(node) && is_well(moment.latest, *node);
+        let may = |node: &NodeId| !tried.contains(node) && is_well(env.latest, *node);
         let mut keepers = {
-            let zones = self.zones_covered(moment);
+            let zones = self.zones_covered(env);
             let zones = zones.as_deref();
-            hint_keepers(&self.store, &self.key, target, &self.home, zones, moment.latest)
+            hint_keepers(&self.store, &self.key, target, &self.home, zones, env.latest)
         };
         let is_wanted = !keepers.is_empty();
         keepers.retain(|node| may(node));
@@ -113,7 +113,7 @@ impl Write {
         keepers.sort_by_key(is_copy);
         let keeper = keepers.first().copied().filter(|_| tried.len() < HINT_TRIES_MAX);
         if keeper.is_none() && is_wanted {
-            count(&moment.counts.hints_failed);
+            count(&env.counts.hints_failed);
         }
         if let Some(owner) = self.owner(target) {
             owner.hint = keeper.map_or(Step::Moot, |_| Step::Asked);
@@ -139,21 +139,21 @@ impl Write {
     }
 
     /// Answers if enough replicas have the record, or never will.
-    fn settle(&mut self, moment: &Moment<'_>) {
+    fn settle(&mut self, env: &Environment<'_>) {
         if !self.is_open() {
             return;
         }
-        let has_quorum = |group: Group<'_>| self.is_quorum(&group.quorums, self.holders(group.nodes), moment);
+        let has_quorum = |group: Group<'_>| self.is_quorum(&group.quorums, self.holders(group.nodes), env);
         if self.groups().all(has_quorum) {
             let has_preferred =
                 |group: Group<'_>| self.holders(group.nodes).len() as u32 >= group.quorums.preferred_writes;
             let are_preferred = self.groups().all(has_preferred);
             let more_may_come = self.owners.iter().any(|owner| owner.kept == Step::Asked);
-            let is_time = moment.now_us >= self.settle_at_us;
+            let is_time = env.now_us >= self.settle_at_us;
             if are_preferred || !more_may_come || is_time {
                 self.succeed();
             } else if self.settle_at_us == NEVER {
-                self.settle_at_us = moment.now_us.saturating_add(PREFERRED_WAIT_US);
+                self.settle_at_us = env.now_us.saturating_add(PREFERRED_WAIT_US);
             }
             return;
         }
@@ -166,7 +166,7 @@ impl Write {
             Purpose::Context => false,
         };
         if !self.asks.open().any(|ask| may_help(ask.purpose)) {
-            self.come_short(QuorumPart::Writes, moment);
+            self.come_short(QuorumPart::Writes, env);
         }
     }
 }

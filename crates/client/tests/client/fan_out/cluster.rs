@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_client::operation::{Moment, Operation};
+use fondaco_client::operation::{Environment, Operation};
 use fondaco_client::read::{Answer, Effort, Element, Failure, Read, Steering, SteeringPolicy, Strategy};
 use fondaco_client::{ReadOptions, WireKey};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -53,8 +53,8 @@ impl Cluster {
         }
     }
 
-    fn moment(&self) -> Moment<'_> {
-        self.caller.moment(self.now_us, 0)
+    fn env(&self) -> Environment<'_> {
+        self.caller.env(self.now_us, 0)
     }
 
     /// Keys of distinct partitions.
@@ -66,13 +66,13 @@ impl Cluster {
     /// it, so that their keys are asked of others.
     pub fn ask(&mut self, keys: &[WireKey], options: &ReadOptions, refusing: &BTreeSet<NodeId>) -> Outcome {
         let all = Arc::new(keys.to_vec());
-        let mut read = Read::start(all, options.clone(), &self.moment()).unwrap();
+        let mut read = Read::start(all, options.clone(), &self.env()).unwrap();
         let mut asked = BTreeMap::<NodeId, Vec<u32>>::new();
         while !read.is_over() {
             let mut answers = Vec::new();
-            while let Some(sub) = read.next_send(&self.moment()) {
+            while let Some(sub) = read.next_send(&self.env()) {
                 if refusing.contains(&sub.node) {
-                    read.on_failure(sub.id, Failure::Unsent("it is full".into()), &self.moment());
+                    read.on_failure(sub.id, Failure::Unsent("it is full".into()), &self.env());
                     continue;
                 }
                 asked.entry(sub.node).or_default().extend(&sub.request.places);
@@ -81,7 +81,7 @@ impl Cluster {
             assert!(!answers.is_empty(), "it waits for nothing");
             self.now_us += ANSWER_US;
             for (id, elements) in answers {
-                read.on_reply(id, Answer::Elements(elements), &self.moment());
+                read.on_reply(id, Answer::Elements(elements), &self.env());
             }
         }
         let mut places: Vec<u32> = asked.values().flatten().copied().collect();

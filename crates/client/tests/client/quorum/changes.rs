@@ -93,7 +93,7 @@ fn an_addition_is_written_without_a_read_and_once() {
     let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();
-    let add = |world: &World| versioned::Update::add(5, world.moment().now_unix_ms, None);
+    let add = |world: &World| versioned::Update::add(5, world.env().now_unix_ms, None);
     let update = add(&world);
     let at = begin_write(&mut world, &key, Intent::All, update);
     world.finish();
@@ -124,7 +124,7 @@ fn setting_a_counter_keeps_concurrent_additions() {
         ..times().into()
     };
     let setting = begin_update_with(&mut world, &key, Box::new(set), options);
-    let update = versioned::Update::add(7, world.moment().now_unix_ms, None);
+    let update = versioned::Update::add(7, world.env().now_unix_ms, None);
     let adding = begin_write(&mut world, &key, Intent::All, update);
     world.finish();
     updated(&mut world, setting).unwrap();

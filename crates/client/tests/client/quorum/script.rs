@@ -20,18 +20,18 @@ pub fn options() -> ReadOptions {
 
 /// The update that sets a key to this text now.
 pub fn value(world: &World, text: &str) -> versioned::Update {
-    versioned::Update::put(text.to_owned().into(), world.moment().now_unix_ms, None)
+    versioned::Update::put(text.to_owned().into(), world.env().now_unix_ms, None)
 }
 
 pub fn begin_get(world: &mut World, keys: &[WireKey]) -> usize {
     let keys = Arc::new(keys.to_vec());
-    let get = Get::start(keys, options(), Arc::clone(&world.home), None, &world.moment()).unwrap();
+    let get = Get::start(keys, options(), Arc::clone(&world.home), None, &world.env()).unwrap();
     world.begin(Box::new(get))
 }
 
 pub fn begin_write(world: &mut World, key: &WireKey, intent: Intent, update: versioned::Update) -> usize {
     let home = Arc::clone(&world.home);
-    let write = Write::start(key.clone(), intent, update, times(), home, &world.moment()).unwrap();
+    let write = Write::start(key.clone(), intent, update, times(), home, &world.env()).unwrap();
     world.begin(Box::new(write))
 }
 
@@ -46,7 +46,7 @@ pub fn begin_update(world: &mut World, key: &WireKey, decide: Decide) -> usize {
 
 pub fn begin_update_with(world: &mut World, key: &WireKey, decide: Decide, options: EditOptions) -> usize {
     let (home, seed) = (Arc::clone(&world.home), world.random.u64(..));
-    let update = Update::start(key.clone(), decide, options, home, seed, &world.moment()).unwrap();
+    let update = Update::start(key.clone(), decide, options, home, seed, &world.env()).unwrap();
     world.begin(Box::new(update))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
+use fondaco_client::operation::{AskId, Environment, Operation, Outgoing};
 use fondaco_client::quorum::{Home, WriteTimes};
 use fondaco_client::read::Failure;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -206,16 +206,16 @@ impl World {
     pub fn adopt(&mut self, topology: Topology) {
         self.caller.learn(topology, self.home.zone.as_deref());
         for at in 0..self.running.len() {
-            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
+            let env = self.caller.env(self.now_us, unix_ms(self.now_us));
             if self.running[at].operation.wants_directory() {
-                self.running[at].operation.on_directory(&moment);
+                self.running[at].operation.on_directory(&env);
             }
             self.send(at);
         }
     }
 
-    pub fn moment(&self) -> Moment<'_> {
-        self.caller.moment(self.now_us, unix_ms(self.now_us))
+    pub fn env(&self) -> Environment<'_> {
+        self.caller.env(self.now_us, unix_ms(self.now_us))
     }
 
     pub fn replica(&mut self, number: u32) -> &mut Replica {
@@ -256,8 +256,8 @@ impl World {
 
     fn send(&mut self, at: usize) {
         loop {
-            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
-            let Some(outgoing) = self.running[at].operation.next_send(&moment) else {
+            let env = self.caller.env(self.now_us, unix_ms(self.now_us));
+            let Some(outgoing) = self.running[at].operation.next_send(&env) else {
                 return;
             };
             let Outgoing { id, node, request, .. } = outgoing;
@@ -270,8 +270,8 @@ impl World {
             if command == ReplicaCommand::Get && self.home.node == Some(node) && replica.is_up && is_at_once {
                 // The local replica has the record in memory, and answers before other replicas are asked.
                 let reply = self.serve(node, request);
-                let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
-                self.running[at].operation.on_reply(id, reply, &moment);
+                let env = self.caller.env(self.now_us, unix_ms(self.now_us));
+                self.running[at].operation.on_reply(id, reply, &env);
                 continue;
             }
             self.deliver(at, id, node, request);
@@ -373,15 +373,15 @@ impl World {
                 self.schedule(100, Event::Reply(at, id, reply));
                 continue;
             }
-            let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
+            let env = self.caller.env(self.now_us, unix_ms(self.now_us));
             let at = match event {
                 Event::Request(..) => continue,
                 Event::Reply(at, id, reply) => {
-                    self.running[at].operation.on_reply(id, reply, &moment);
+                    self.running[at].operation.on_reply(id, reply, &env);
                     at
                 }
                 Event::Failure(at, id, failure) => {
-                    self.running[at].operation.on_failure(id, failure, &moment);
+                    self.running[at].operation.on_failure(id, failure, &env);
                     at
                 }
             };
@@ -390,8 +390,8 @@ impl World {
         for at in 0..self.running.len() {
             let running = &mut self.running[at];
             if !running.operation.is_over() && self.now_us >= running.operation.wake_at_us() {
-                let moment = self.caller.moment(self.now_us, unix_ms(self.now_us));
-                running.operation.on_time(&moment);
+                let env = self.caller.env(self.now_us, unix_ms(self.now_us));
+                running.operation.on_time(&env);
                 let running = &self.running[at];
                 assert!(
                     running.operation.is_over() || running.operation.wake_at_us() > self.now_us,

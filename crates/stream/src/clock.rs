@@ -4,14 +4,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A reading of the machine's two clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
+pub struct ClockReading {
     /// The clock that never goes back.
     pub at: Instant,
     /// The clock of the calendar, in milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-impl Moment {
+impl ClockReading {
     /// Reads both clocks.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
