@@ -217,7 +217,7 @@ impl Guard {
         let before = cpu_time()?;
         let report = GroupReport::of_all(load::run_on(client_cpu, &[group], span, round)?)?;
         let after = match self.writes > 0.0 {
-            // What a write leaves to do in the background is part of its cost.
+            // The work that a write leaves to the background is part of its cost.
             true => settled(cpu_time)?,
             false => cpu_time()?,
         };

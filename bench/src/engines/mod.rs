@@ -18,7 +18,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// What is compared.
+/// The engines that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Candidate {
     /// Ours, on fjall, with what it adds.

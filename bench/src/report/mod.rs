@@ -123,7 +123,7 @@ pub enum Chart {
         file: String,
         /// The title.
         title: String,
-        /// What the axes show.
+        /// The titles of the axes.
         axes: (String, String),
         /// Labels and points.
         series: Vec<Series>,

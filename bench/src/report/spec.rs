@@ -23,7 +23,7 @@ pub struct LineSpec {
     pub per: Option<f64>,
     /// Two figures whose ratio is shown in place of one with our figure.
     pub ratio: Option<[String; 2]>,
-    /// What the ratio of our figure to that of the first peer, or of `ratio_to`, refers to.
+    /// The reference of the ratio of our figure to that of the first peer, or of `ratio_to`.
     pub over: Option<String>,
     /// The same for the ratio of that figure to ours.
     pub under: Option<String>,
@@ -69,7 +69,7 @@ pub struct ChartSpec {
     /// A line for the last latencies of each of these loads.
     #[serde(default)]
     pub latencies: Vec<String>,
-    /// What the axes of lines show.
+    /// The titles of the axes of lines.
     pub axes: Option<[String; 2]>,
     /// Lines from point to point.
     #[serde(default)]

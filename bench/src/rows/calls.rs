@@ -82,7 +82,7 @@ pub fn call(running: &mut Running<'_>, name: &str, step: &Step) -> Result<()> {
     function(running, step)
 }
 
-/// What goes on beside a load.
+/// The work beside a load.
 pub fn beside(running: &Running<'_>, name: &str) -> Result<Beside> {
     match name {
         "graph-questions" => beside::graph_questions(running),

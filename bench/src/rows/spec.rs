@@ -23,10 +23,10 @@ pub struct RowSpec {
     pub data: String,
     /// The limit for the memory of `limited` processes together, page cache included: in a quick run, and in a whole one.
     pub limit_bytes: Option<[u64; 2]>,
-    /// What is started, in this order.
+    /// The servers that are started, in this order.
     #[serde(default)]
     pub servers: Vec<ServerSpec>,
-    /// What is filled, in this order.
+    /// The stores that are filled, in this order.
     #[serde(default)]
     pub stores: Vec<StoreSpec>,
     /// The measurements, in this order.
@@ -61,7 +61,7 @@ pub struct ServerSpec {
     /// Whether Redis writes a log.
     #[serde(default)]
     pub logs: bool,
-    /// What fondaco consists of.
+    /// The processes of fondaco.
     #[serde(default)]
     pub shape: Shape,
 }
@@ -131,7 +131,7 @@ pub enum Fill {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// What is done once before.
+    /// The steps that run once before the rounds.
     #[serde(default)]
     pub before: Vec<Step>,
     /// A round. It is measured up to five times.
@@ -144,7 +144,7 @@ pub struct Phase {
     /// Whether there is one more round at first, which does not count.
     #[serde(default)]
     pub warm_up: bool,
-    /// What is done once afterwards.
+    /// The steps that run once after the rounds.
     #[serde(default)]
     pub after: Vec<Step>,
 }
@@ -164,7 +164,7 @@ pub struct Step {
     pub on: String,
     /// The server process that gets the requests.
     pub at: Place,
-    /// What generates the requests.
+    /// The load generator.
     pub by: Client,
     /// The store, or the prefix of the keys.
     pub store: String,
@@ -265,7 +265,7 @@ pub enum Place {
     Owners,
 }
 
-/// What generates requests.
+/// A load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {

@@ -31,7 +31,7 @@ const CONTROLLERS: usize = 2;
 /// rounds.
 const SESSION_TIMEOUT_MS: u64 = 4_000;
 
-/// What is started.
+/// The processes that are started.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {

@@ -100,7 +100,7 @@ pub fn encode_multiplicities(multiplicities: &[Multiplicity]) -> Result<Vec<u8>,
 /// Reads multiplicities, and checks all bytes.
 ///
 /// # Errors
-/// What is wrong, and where. The place of what is wrong with the ids is from the beginning of their set.
+/// The defect, and its place. The place of a defect of the ids counts from the beginning of their set.
 pub fn parse_multiplicities(bytes: &[u8]) -> Result<Vec<Multiplicity>, IdsError> {
     let Some((&version, rest)) = bytes.split_first() else {
         return Err(IdsError::invalid(0, "there are no bytes"));

@@ -26,7 +26,7 @@ impl<'a> IdSet<'a> {
     /// Checks all bytes: what it accepts is what [`encode`](crate::encode) writes for these ids, byte for byte.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The defect, and its place.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, IdsError> {
         let set = Self::open(bytes)?;
         set.verify()?;

@@ -12,7 +12,7 @@ use fondaco_model::StrategyName;
 
 use super::model::{CLIENT_RATE, NODE_RATE};
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// The values of keys.

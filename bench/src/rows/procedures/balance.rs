@@ -25,13 +25,13 @@ const WINDOW_MS: u64 = 5_000;
 /// No plan may begin in this time at the end.
 const STILL: Duration = Duration::from_secs(20);
 
-/// What is done while the load goes on, and when.
+/// The changes that are made under load, with their times.
 type ChangeAt<'a> = (Duration, &'a mut dyn FnMut(&mut Fondaco) -> Result<()>);
 
 /// A change of a cluster under load.
 type Change = fn(&mut Fondaco) -> Result<()>;
 
-/// What was seen once a second.
+/// The observations of each second.
 struct Sample {
     at: f64,
     /// Of each node, of what it may use.

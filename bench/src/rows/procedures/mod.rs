@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use super::fan_out::Cluster;
 use crate::dataset::elsewhere::Elsewhere;
 
-/// What functions of a row keep from one call to the next.
+/// The state of a row's functions between calls.
 #[derive(Default)]
 pub struct Kept {
     /// The version that is pushed next.

@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// A move takes less time than this.
 const LOAD_MAX: Duration = Duration::from_secs(120);
 
-/// What one move did to readers.
+/// The effect of one move on readers.
 struct Moved {
     /// Throughput while the partition moved, as a part of that before.
     kept: f64,

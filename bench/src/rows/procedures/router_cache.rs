@@ -27,7 +27,7 @@ pub fn hits(running: &mut Running<'_>, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Which replicas keys are read from.
+/// The replicas from which keys are read.
 pub fn stickiness(running: &mut Running<'_>, _: &Step) -> Result<()> {
     let sticky = Stickiness::measure(running.fondaco()?, running.dataset, running.round)?;
     running.add("own share", "%", sticky.own_share * 100.0);

@@ -28,7 +28,7 @@ const PIPELINE: usize = 500;
 const CACHE_BYTES: u64 = 64 << 20;
 const STORE_PARTITIONS: u32 = 64;
 
-/// What becomes of the records of a topic.
+/// The consumer of the records of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consumed {
     /// Nothing: a consumer of librdkafka.
@@ -54,7 +54,7 @@ pub struct Consume {
     redis: Option<SocketAddr>,
 }
 
-/// What it cost.
+/// The cost of applying the events.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Cost {
     cpu_seconds: f64,

@@ -76,7 +76,7 @@ pub struct Probes {
     random: Random,
 }
 
-/// What is known of a key.
+/// The state of a key.
 enum Probe {
     Sent(Instant),
     Due(Instant),

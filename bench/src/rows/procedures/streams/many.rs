@@ -1,4 +1,4 @@
-//! What it costs that one node reads the streams of many stores.
+//! The cost of reading the streams of many stores on one node.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ fn deploy_all(bench: &Bench, control: &ControlPort, stores: &[String], dataset: 
     })
 }
 
-/// What the stores cost while events come.
+/// The cost of the stores while events arrive.
 pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
     let (bench, stores) = (running.bench, std::mem::take(&mut running.kept.stores));
     let front = running.fondaco()?.front();
