@@ -31,7 +31,7 @@ type ChangeAt<'a> = (Duration, &'a mut dyn FnMut(&mut Fondaco) -> Result<()>);
 /// A change of a cluster under load.
 type Change = fn(&mut Fondaco) -> Result<()>;
 
-/// The observations of each second.
+/// The load of the nodes in one second.
 struct Sample {
     at: f64,
     /// Of each node, of what it may use.

@@ -21,7 +21,7 @@ use crate::servers::fondaco::{Fondaco, Limits, STORE, Shape};
 const QUIET: Duration = Duration::from_secs(2);
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
 
-/// The time and the bytes of one way.
+/// The cost of loading the records in one of the two ways.
 struct Took {
     /// From the beginning of the push to the swap: the time of the node.
     node_seconds: f64,

@@ -28,7 +28,7 @@ const ITEMS_GUESS: usize = 8192;
 /// kept.
 const FORGOTTEN: usize = 4096;
 
-/// The vertex whose network it is.
+/// The key of a network in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) store: StoreId,

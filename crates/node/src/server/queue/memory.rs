@@ -75,9 +75,9 @@ impl MemoryReads {
         self.reads.iter().any(|read| self.wire_key(read) == wire_key)
     }
 
-    /// Adds a request of this command and length at the beginning of the input, whose arguments are parsed and whose key is
-    /// of the store at this place, that of those that wait, and the `GET`s behind it, if memory may answer them. The
-    /// arguments are those of no request afterwards. `is_free` says whether no write of a key is under way.
+    /// Adds the first request of the input, of this command and length, and the `GET`s behind it, if memory may answer them.
+    /// The store at `place` is that of its key, and of the look-ups that wait already. `arguments` has the parsed request,
+    /// and is empty afterwards. `is_free` says whether no write of a key is under way.
     #[expect(
         clippy::too_many_arguments,
         reason = "parts of the connection, which is borrowed in part elsewhere"
