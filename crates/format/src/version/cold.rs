@@ -64,6 +64,15 @@ impl ColdRead {
         self.chunk
     }
 
+    /// Its place in the version: reads in this order go through each file once, from its start to its end.
+    pub(super) fn place(&self) -> (u32, bool, u64) {
+        let (is_data, start) = match &self.target {
+            Target::Index { bucket } => (false, Chunk::block_range(*bucket).start),
+            Target::Bucket(range) | Target::Large(range) => (true, range.start as u64),
+        };
+        (self.chunk, is_data, start)
+    }
+
     /// The range of [`Version::cold_file`] to read. It is empty if [`Version::complete`] reads by itself, and must be
     /// called where blocking is allowed.
     pub fn range(&self) -> Range<u64> {
@@ -101,6 +110,20 @@ impl Version {
     pub(super) fn cold_path(&self, read: &ColdRead) -> &Path {
         self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
             .path()
+    }
+
+    /// Asks the kernel to begin a read. It does not wait.
+    pub(super) fn read_ahead(&self, read: &ColdRead) {
+        let range = match &read.target {
+            // It is read record by record, and most of it is not needed.
+            Target::Large(range) => range.start..range.start + RECORD_HEADER_BYTES,
+            _ => {
+                let range = read.range();
+                range.start as usize..range.end as usize
+            }
+        };
+        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
+            .read_ahead(range);
     }
 
     pub(super) fn read_blocking(&self, read: &ColdRead) -> Result<Vec<u8>, FormatError> {

@@ -18,6 +18,10 @@ use crate::record::{RecordSearch, search_records};
 /// A bucket up to this length is read at once, a longer one record by record.
 pub(super) const BUCKET_READ_BYTES_MAX: usize = 128 * 1024;
 
+/// How many cold reads of one call overlap: enough for a fast disk, and few enough that their pages stay in memory until
+/// they are used.
+const READS_AHEAD_MAX: usize = 256;
+
 /// The possible location of a key: the first step of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
@@ -286,11 +290,33 @@ impl Version {
 
     /// Looks up many keys, with the results of [`Version::get`] for each, and passes each answer with the index of its
     /// key. Several times faster than single look-ups: while one key's records are loaded from memory, the next keys
-    /// are hashed.
+    /// are hashed. Keys that need the disk are answered last, in the order of the files, and their reads overlap.
     pub fn get_many<'v, K: AsRef<[u8]>>(
         &'v self,
         keys: &[K],
         mut each: impl FnMut(usize, Result<Option<Value<'v>>, FormatError>),
+    ) {
+        let mut cold = Vec::new();
+        self.lookup_many(keys, |at, found| match found {
+            Ok(Lookup::Found(value)) => each(at, Ok(Some(value))),
+            Ok(Lookup::Absent) => each(at, Ok(None)),
+            Ok(Lookup::Cold(read)) => cold.push((at, read)),
+            Err(error) => each(at, Err(error)),
+        });
+        cold.sort_by_key(|(_, read)| read.place());
+        for reads in cold.chunks(READS_AHEAD_MAX) {
+            reads.iter().for_each(|(_, read)| self.read_ahead(read));
+            for (at, read) in reads {
+                each(*at, self.get_cold(read.clone(), keys[*at].as_ref()));
+            }
+        }
+    }
+
+    /// Looks up many keys without waiting for the disk, with the results of [`Version::lookup`] for each.
+    fn lookup_many<'v, K: AsRef<[u8]>>(
+        &'v self,
+        keys: &[K],
+        mut each: impl FnMut(usize, Result<Lookup<'v>, FormatError>),
     ) {
         const AHEAD: usize = 16;
         let mut probes = [Probe {
@@ -308,7 +334,7 @@ impl Version {
             if let Some(at) = (step + 1).checked_sub(2 * AHEAD)
                 && let Some(key) = keys.get(at)
             {
-                each(at, self.get_probed(&probes[at % (2 * AHEAD)], key.as_ref()));
+                each(at, self.lookup(&probes[at % (2 * AHEAD)], key.as_ref()));
             }
         }
     }

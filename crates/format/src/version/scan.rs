@@ -64,8 +64,18 @@ impl Version {
         position: ScanPosition,
         records_min: usize,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), FormatError> {
+        self.records_within(position, self.manifest.partitions.get(), records_min)
+    }
+
+    /// The records from a position on, in partitions before `end`.
+    fn records_within(
+        &self,
+        position: ScanPosition,
+        end: u32,
+        records_min: usize,
+    ) -> Result<(Vec<Record>, Option<ScanPosition>), FormatError> {
         let mut records = Vec::new();
-        let next = self.walk(position, records_min, |chunk, key, stored, stored_as_is| {
+        let next = self.walk(position, end, records_min, |chunk, key, stored, stored_as_is| {
             let value = match self.decode(chunk, stored, stored_as_is)? {
                 Some(decoded) => decoded,
                 None => stored.to_vec(),
@@ -74,6 +84,30 @@ impl Version {
             Ok(())
         })?;
         Ok((records, next))
+    }
+
+    /// The records of a partition from a position in it on, like [`Version::scan_from`], and the next position, `None` at
+    /// the end of the partition.
+    ///
+    /// # Errors
+    /// As [`Version::scan_from`], and [`FormatError::NotHeld`] or [`FormatError::NoPartition`].
+    pub fn scan_partition(
+        &self,
+        position: ScanPosition,
+        records_min: usize,
+    ) -> Result<(Vec<Record>, Option<ScanPosition>), FormatError> {
+        let partition = position.partition;
+        if partition.get() >= self.manifest.partitions.get() {
+            return Err(FormatError::NoPartition {
+                partition,
+                partitions: self.manifest.partitions,
+                path: self.dir.clone(),
+            });
+        }
+        if !self.holds(partition) {
+            return Err(FormatError::NotHeld { partition });
+        }
+        self.records_within(position, partition.get() + 1, records_min)
     }
 
     /// The keys from a position on, like the records of [`Version::scan_from`].
@@ -86,7 +120,8 @@ impl Version {
         keys_min: usize,
     ) -> Result<(Vec<Vec<u8>>, Option<ScanPosition>), FormatError> {
         let mut keys = Vec::new();
-        let next = self.walk(position, keys_min, |_, key, _, _| {
+        let end = self.manifest.partitions.get();
+        let next = self.walk(position, end, keys_min, |_, key, _, _| {
             keys.push(key.to_vec());
             Ok(())
         })?;
@@ -94,16 +129,17 @@ impl Version {
     }
 
     /// Calls `each` with the key, the stored value of each record, and whether it is stored uncompressed; returns the
-    /// next position.
+    /// next position. It stops before partition `end`.
     fn walk(
         &self,
         position: ScanPosition,
+        end: u32,
         records_min: usize,
         mut each: impl FnMut(&Chunk, &[u8], &[u8], bool) -> Result<(), FormatError>,
     ) -> Result<Option<ScanPosition>, FormatError> {
         const BYTES_MAX: usize = 4 * 1024 * 1024;
         let mut met = Met::default();
-        let mut next = self.cursor(position);
+        let mut next = self.cursor(position, end);
         while let Some((partition, within, bucket)) = next {
             if met.records >= records_min || met.bytes >= BYTES_MAX {
                 break;
@@ -115,13 +151,13 @@ impl Version {
             let walked = self.walk_buckets(number, bucket, wanted, &mut met, |key, stored, stored_as_is| {
                 each(chunk, key, stored, stored_as_is)
             });
-            let end = walked.inspect_err(|error| self.note(number, error))?;
-            next = if end < chunk.bucket_count() {
-                Some((partition, within, end))
+            let bucket = walked.inspect_err(|error| self.note(number, error))?;
+            next = if bucket < chunk.bucket_count() {
+                Some((partition, within, bucket))
             } else if within + 1 < count {
                 Some((partition, within + 1, 0))
             } else {
-                self.first_bucket_from(partition + 1)
+                self.first_bucket_in(partition + 1..end)
             };
         }
         Ok(next.map(|next| self.position_of(next)))
@@ -198,13 +234,13 @@ impl Version {
     }
 
     /// The bucket (partition, chunk in it, bucket in that) of a position.
-    fn cursor(&self, position: ScanPosition) -> Option<(u32, u32, u32)> {
+    fn cursor(&self, position: ScanPosition, end: u32) -> Option<(u32, u32, u32)> {
         let partition = position.partition.get();
-        if partition >= self.manifest.partitions.get() {
+        if partition >= end {
             return None;
         }
         match self.chunks_of(partition) {
-            (_, 0) => self.first_bucket_from(partition + 1),
+            (_, 0) => self.first_bucket_in(partition + 1..end),
             (start, count) => {
                 let within = chunk_of_hash(position.hash, count);
                 let bucket = self.chunks[(start + within) as usize].bucket_of(position.hash);
@@ -213,8 +249,8 @@ impl Version {
         }
     }
 
-    fn first_bucket_from(&self, partition: u32) -> Option<(u32, u32, u32)> {
-        (partition..self.manifest.partitions.get())
+    fn first_bucket_in(&self, mut partitions: Range<u32>) -> Option<(u32, u32, u32)> {
+        partitions
             .find(|&partition| self.chunks_of(partition).1 > 0)
             .map(|partition| (partition, 0, 0))
     }

@@ -1,0 +1,102 @@
+//! The reader: look-ups in the present version.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwapOption, Guard};
+use fondaco_format::Version;
+use fondaco_model::{PartitionSet, VersionNumber};
+
+use crate::error::EmbeddedError;
+use crate::scan::Scan;
+use crate::snapshot::{Open, Snapshot};
+use crate::values::Values;
+
+/// Reads a batch store within this process. Shared by any number of threads; look-ups take no lock.
+pub struct Reader {
+    current: Arc<ArcSwapOption<Open>>,
+}
+
+impl Reader {
+    /// Opens the directory of a version: maps its files, and reads only their headers.
+    ///
+    /// # Errors
+    /// No version, one of a format that this release does not know, one of a graph, or a damaged one.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbeddedError> {
+        let open = Open::new(Version::open(directory.as_ref())?, None)?;
+        Ok(Self {
+            current: Arc::new(ArcSwapOption::from_pointee(open)),
+        })
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// A damaged file, or a partition that is not held; never a wrong value.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, EmbeddedError> {
+        Ok(self.present()?.version.get_owned(key.as_ref())?)
+    }
+
+    /// The values of many keys, all of one version. Several times faster than single look-ups: memory accesses overlap,
+    /// and keys that are not in memory are read in the order of the files, with the reads of others under way.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), for any of the keys.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Values, EmbeddedError> {
+        Ok(Values::read(&self.present()?.version, keys)?)
+    }
+
+    /// The records of some partitions of the present version, piece by piece; `None` for all partitions that are held.
+    ///
+    /// # Errors
+    /// One of the partitions is not held, or the version does not have it.
+    pub fn scan(&self, partitions: Option<&PartitionSet>) -> Result<Scan, EmbeddedError> {
+        self.snapshot()?.scan(partitions)
+    }
+
+    /// The present version, for several calls.
+    ///
+    /// # Errors
+    /// There is no version yet.
+    pub fn snapshot(&self) -> Result<Snapshot, EmbeddedError> {
+        Ok(Snapshot::new(Arc::clone(&*self.present()?)))
+    }
+
+    /// The number of the present version in the cluster; `None` for a directory that was opened by itself.
+    pub fn version(&self) -> Option<VersionNumber> {
+        self.current.load().as_ref().and_then(|open| open.number)
+    }
+
+    /// Reads all indexes of the present version into memory, and verifies them: a look-up then reads the disk at most
+    /// once.
+    ///
+    /// # Errors
+    /// A damaged file, or a failed read.
+    pub fn warm(&self) -> Result<(), EmbeddedError> {
+        Ok(self.present()?.version.warm()?)
+    }
+
+    #[inline]
+    fn present(&self) -> Result<Present, EmbeddedError> {
+        let present = self.current.load();
+        match present.is_some() {
+            true => Ok(Present(present)),
+            false => Err(EmbeddedError::NoVersion),
+        }
+    }
+}
+
+/// The present version, for the time of one call.
+struct Present(Guard<Option<Arc<Open>>>);
+
+impl std::ops::Deref for Present {
+    type Target = Arc<Open>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Open> {
+        self.0
+            .as_ref()
+            .expect("it was there when this was made, and a guard does not change")
+    }
+}
