@@ -265,7 +265,7 @@ fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), Bu
 pub(super) fn describe(field: &Field) -> Column {
     Column {
         name: field.name().clone(),
-        r#type: field.data_type().to_string(),
+        r#type: fondaco_typed::type_text(field),
     }
 }
 

@@ -12,4 +12,5 @@ mod refusals;
 mod selection;
 mod sort;
 mod times;
+mod typed;
 mod types;
