@@ -18,8 +18,7 @@ use parking_lot::Mutex;
 
 use crate::options::{NonFinite, Numbers, ReadOptions};
 
-/// The name of the extension type of UUIDs.
-pub(super) const UUID: &str = "arrow.uuid";
+pub(super) use fondaco_typed::{UUID, is_uuid};
 
 /// The field of the values in a list or a map: `arrow-json` passes on that of the column around them.
 fn of_values(field: &Field) -> &Field {
@@ -35,15 +34,6 @@ fn of_values(field: &Field) -> &Field {
         },
         _ => field,
     }
-}
-
-/// Whether a column of 16 bytes holds UUIDs.
-pub(super) fn is_uuid(field: &Field) -> bool {
-    field.extension_type_name() == Some(UUID)
-        || field
-            .metadata()
-            .get("logicalType")
-            .is_some_and(|logical| logical == "uuid")
 }
 
 /// Appends a UUID in its usual form.
@@ -267,6 +257,18 @@ impl EncoderFactory for AsText {
                 Box::new(Quoted(usual(field, array)?))
             }
             decimal if decimal.is_decimal() && self.numbers == Numbers::Text => Box::new(Quoted(usual(field, array)?)),
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(parts) if parts.len() == 2 && !is_text(parts[0].data_type()) => {
+                    let array = array.as_map();
+                    Box::new(Pairs {
+                        offsets: array.offsets(),
+                        keys: make_encoder(&parts[0], array.keys(), options)?,
+                        values: make_encoder(&parts[1], array.values(), options)?,
+                        refused: Arc::clone(&self.refused),
+                    })
+                }
+                _ => return Ok(None),
+            },
             DataType::Union(members, _) => {
                 let array = array.as_union();
                 let members = members.iter().map(|(id, member)| {
@@ -355,6 +357,43 @@ impl Encoder for Quoted<'_> {
         out.push(b'"');
         self.0.encode(row, out);
         out.push(b'"');
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// A map with keys other than text: a list of pairs, since the names in a JSON object are text.
+struct Pairs<'a> {
+    offsets: &'a [i32],
+    keys: NullableEncoder<'a>,
+    values: NullableEncoder<'a>,
+    refused: Arc<Refused>,
+}
+
+impl Encoder for Pairs<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        // Offsets are not negative.
+        let [from, to] = [row, row + 1].map(|place| self.offsets[place] as usize);
+        out.push(b'[');
+        for entry in from..to {
+            if entry > from {
+                out.push(b',');
+            }
+            if self.keys.is_null(entry) {
+                return self.refused.note("has a null key in a map".to_owned());
+            }
+            out.push(b'[');
+            self.keys.encode(entry, out);
+            out.push(b',');
+            match self.values.is_null(entry) {
+                true => out.extend_from_slice(b"null"),
+                false => self.values.encode(entry, out),
+            }
+            out.push(b']');
+        }
+        out.push(b']');
     }
 }
 
