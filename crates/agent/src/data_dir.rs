@@ -17,22 +17,19 @@
 //! DATA/trash/                        data that was given up, until it expires; data being deleted
 //! ```
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::num::NonZeroU64;
-use std::os::fd::AsFd;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use fondaco_durable::{DirectoryLock, LockError};
 use fondaco_model::{StoreName, VersionNumber};
-use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 
 use crate::error::AgentError;
 
 /// The data directory, locked for as long as this lives.
 pub struct DataDir {
     root: PathBuf,
-    /// The lock is on the open file. It ends with the file or with the process, however the process ends.
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 /// The meaning of a directory's name within a store's directory.
@@ -167,34 +164,14 @@ pub(crate) fn version_dirs(store_dir: &Path) -> Vec<PathBuf> {
     entries.filter(is_version).map(|entry| entry.path()).collect()
 }
 
-fn lock(root: &Path) -> Result<File, AgentError> {
-    let path = root.join("lock");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(&path).map_err(AgentError::io("open", &path))?;
-    match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            // For the message only: if the pid cannot be read, the directory is still locked.
-            let _ = file.read_to_string(&mut holder);
-            return Err(AgentError::DataDirLocked {
-                path: root.to_owned(),
-                pid: match holder.trim() {
-                    "" => "unknown".to_owned(),
-                    pid => pid.chars().take(20).collect(),
-                },
-            });
-        }
-        Err(e) => return Err(AgentError::io("lock", &path)(e.into())),
-    }
-    let write_pid = |file: &mut File| {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    write_pid(&mut file).map_err(AgentError::io("write", &path))?;
-    Ok(file)
+fn lock(root: &Path) -> Result<DirectoryLock, AgentError> {
+    DirectoryLock::take(root).map_err(|error| match error {
+        LockError::Held { pid } => AgentError::DataDirLocked {
+            path: root.to_owned(),
+            pid,
+        },
+        LockError::Io { action, source } => AgentError::io(action, root.join("lock"))(source),
+    })
 }
 
 /// Replaces a whole file, durably: after a crash either the old one or the new one is there.
@@ -227,28 +204,7 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, AgentError> {
 
 /// Deletes a directory with everything in it, if it exists.
 pub(crate) fn delete_tree(dir: &Path) -> Result<(), AgentError> {
-    // Deleting a file of gigabytes at once is one long system call, and many kernels let no other thread run on that
-    // processor until it ends. So its pages are dropped first, piece by piece.
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            drop_pages(&entry.path());
-        }
-    }
-    match fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(AgentError::io("delete", dir)(e)),
-        _ => Ok(()),
-    }
-}
-
-/// Drops the pages of a file from the page cache.
-fn drop_pages(path: &Path) {
-    const STEP_BYTES: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
-    let Ok(file) = File::open(path) else { return };
-    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-    for offset in (0..bytes).step_by(STEP_BYTES.get() as usize) {
-        // Advice is a hint: if it is ignored, the pages go with the file.
-        let _ = fadvise(file.as_fd(), offset, Some(STEP_BYTES), Advice::DontNeed);
-    }
+    fondaco_durable::delete_tree(dir).map_err(AgentError::io("delete", dir))
 }
 
 #[cfg(test)]

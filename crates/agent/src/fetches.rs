@@ -333,17 +333,7 @@ impl Inner {
             // why it could not be opened.
             self.parts.disk.keep_only(store, *version, &job.partitions)?;
         }
-        for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
-            tracing::info!(%store, %version, %location, bytes, "fetched from");
-        }
-        if report.linked_files > 0 {
-            let (files, bytes) = (report.linked_files, report.linked_bytes);
-            tracing::info!(%store, %version, files, bytes, "linked from other versions");
-        }
-        if report.rebuilt_chunks > 0 {
-            let (chunks, bytes, patch_bytes) = (report.rebuilt_chunks, report.rebuilt_bytes, report.patch_bytes);
-            tracing::info!(%store, %version, chunks, bytes, patch_bytes, "made from other versions and patches");
-        }
+        report.log(store, *version);
         Ok(())
     }
 
@@ -393,12 +383,5 @@ fn is_for_good(error: &AgentError) -> bool {
     let AgentError::Fetch(error) = error else {
         return false;
     };
-    error.blames_source()
-        || matches!(
-            error,
-            FetchError::WrongStore { .. }
-                | FetchError::WrongPartitions { .. }
-                | FetchError::WrongValueType { .. }
-                | FetchError::SourceChanged { .. }
-        )
+    error.is_for_good()
 }

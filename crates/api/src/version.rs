@@ -41,6 +41,9 @@ pub struct VersionResource {
     pub current: bool,
     /// The number of its records; null if unknown, like the fields below.
     pub records: Option<u64>,
+    /// The number of partitions that it was built for.
+    #[serde(default)]
+    pub partitions: Option<u32>,
     /// The size of its files in bytes.
     pub bytes: Option<u64>,
     /// How many of these bytes are indexes, which should be in memory.

@@ -5,10 +5,18 @@
 //! file is synced by its writer; only [`replace_file`] writes one.
 //!
 //! A missing file or directory is an error only where the documentation says so.
+//!
+//! [`DirectoryLock`] keeps a directory to one process; [`delete_tree`] deletes one without stopping other threads.
+
+mod delete;
+mod lock;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+
+pub use delete::delete_tree;
+pub use lock::{DirectoryLock, LockError};
 
 /// Syncs the entries of a directory: the names of its files.
 ///

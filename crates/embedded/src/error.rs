@@ -1,9 +1,15 @@
 //! The errors of an embedded reader, each with its remedy.
 
+use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use fondaco_admin::AdminError;
+use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
-use fondaco_model::StoreName;
+use fondaco_model::{StoreKind, StoreName, VersionNumber};
+
+use crate::follow::State;
 
 /// A reader cannot be opened, or a key cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -13,8 +19,8 @@ pub enum EmbeddedError {
     #[error(transparent)]
     Format(#[from] FormatError),
 
-    /// The store has had no version yet.
-    #[error("no version is here yet: wait for the first one")]
+    /// A reader that follows a store has no version yet.
+    #[error("no version of the store is here yet: wait for the first one, and see the status for the reason")]
     NoVersion,
 
     /// The values are parts of a graph, which single look-ups do not explain.
@@ -28,4 +34,118 @@ pub enum EmbeddedError {
         /// The store.
         store: StoreName,
     },
+
+    /// The store of the cluster is a graph.
+    #[error(
+        "{store:?} is a graph: an embedded reader has no queries; ask the cluster: fondaco graph query {store} 'MATCH …'"
+    )]
+    GraphStore {
+        /// The store.
+        store: StoreName,
+    },
+
+    /// The store changes between versions.
+    #[error(
+        "{store:?} is a {} store, whose values change at any time: an embedded reader follows batch stores only; read it \
+         from the cluster: fondaco get {store}:KEY, or the client library",
+        kind.as_str()
+    )]
+    OtherKind {
+        /// The store.
+        store: StoreName,
+        /// Its kind.
+        kind: StoreKind,
+    },
+
+    /// The cluster has no such store.
+    #[error("the cluster has no store {store:?}: create it with fondaco store create {store}, or check the name")]
+    NoStore {
+        /// The name.
+        store: StoreName,
+    },
+
+    /// No control port was given.
+    #[error("no control port of the cluster is given: give the host:port of at least one process")]
+    NoEndpoint,
+
+    /// A control port cannot be reached, or refuses.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+
+    /// The cluster describes a version in a way that this release does not understand.
+    #[error("version {version} of {store:?} is described without its checksum: upgrade the cluster to this release")]
+    NotDescribed {
+        /// The store.
+        store: StoreName,
+        /// The number of the version.
+        version: u64,
+    },
+
+    /// A version cannot be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+
+    /// A fetch ended by a panic.
+    #[error("a fetch ended by a panic, which was printed: report it")]
+    Panicked,
+
+    /// Another process uses the directory.
+    #[error("{path:?} is in use by the process with pid {pid}: stop it, or give each process a directory of its own")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The process.
+        pid: String,
+    },
+
+    /// The directory has versions of another store.
+    #[error("{path:?} follows the store {found:?}, not {expected:?}: give each store a directory of its own")]
+    OtherStore {
+        /// The directory.
+        path: PathBuf,
+        /// Its store.
+        found: StoreName,
+        /// The requested store.
+        expected: StoreName,
+    },
+
+    /// A version did not come in time.
+    #[error(
+        "waited {waited:?} in vain: the reader has {}, and its state is {:?}{reason}",
+        version.map_or_else(|| "no version".to_owned(), |version| format!("version {version}")),
+        state.as_str()
+    )]
+    Timeout {
+        /// How long.
+        waited: Duration,
+        /// The version that is there.
+        version: Option<VersionNumber>,
+        /// The state.
+        state: State,
+        /// The last error, after a colon.
+        reason: String,
+    },
+
+    /// The operating system refused something in the directory.
+    #[error("cannot {action} {path:?}: {source}")]
+    Io {
+        /// The action, as a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl EmbeddedError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether the same request may succeed later without a change by an operator: the cluster is away.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Admin(error) if error.is_away())
+    }
 }

@@ -3,8 +3,11 @@
 //! [`Reader::open`] reads the directory of one version. Any number of threads share a reader, and none waits for another.
 //! [`Reader::snapshot`] keeps one version for several calls.
 //!
-//! It is not a cache of single keys, and it writes nothing: a reader holds whole partitions, as `fondaco build` wrote
-//! them. Stores that change between versions (hybrid and versioned stores) and graphs are read from a cluster.
+//! [`Reader::follow`] keeps a store of a cluster on the local disk: a thread fetches each new version as a node does, and
+//! swaps it in.
+//!
+//! It is not a cache of single keys: a reader holds whole partitions, as `fondaco build` wrote them. It is no member of the
+//! cluster either: a push does not wait for it. Stores that change between versions (hybrid and versioned stores) and graphs are read from a cluster.
 //!
 //! Invariants: a call sees exactly one version, completely written and verified. A damaged byte is an error, and never
 //! data. A key that is reported absent is absent: a key of a partition that is not in the directory is an error.
@@ -38,14 +41,22 @@
 //! ```
 
 mod error;
+mod follow;
 mod reader;
 mod scan;
 mod snapshot;
 mod values;
 
 pub use error::EmbeddedError;
+pub use follow::{FollowOptions, OnSwap, State, Status, Swap};
+pub use fondaco_admin::Endpoint;
 pub use fondaco_format::{Manifest, Record, Schema, Value};
 pub use reader::Reader;
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use values::Values;
+
+/// The examples of the manual, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedded.md")]
+struct Manual;

@@ -2,19 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::Guard;
 use fondaco_format::Version;
 use fondaco_model::{PartitionSet, VersionNumber};
 
 use crate::error::EmbeddedError;
+use crate::follow::{FollowOptions, Following, Shared, Status, follow};
 use crate::scan::Scan;
 use crate::snapshot::{Open, Snapshot};
 use crate::values::Values;
 
 /// Reads a batch store within this process. Shared by any number of threads; look-ups take no lock.
 pub struct Reader {
-    current: Arc<ArcSwapOption<Open>>,
+    shared: Arc<Shared>,
+    /// Dropped with the reader: the thread that follows a store.
+    following: Option<Following>,
 }
 
 impl Reader {
@@ -25,8 +29,50 @@ impl Reader {
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbeddedError> {
         let open = Open::new(Version::open(directory.as_ref())?, None)?;
         Ok(Self {
-            current: Arc::new(ArcSwapOption::from_pointee(open)),
+            shared: Arc::new(Shared::of_one(open)),
+            following: None,
         })
+    }
+
+    /// Follows a store of a cluster: opens the last complete version in the directory, and has a thread fetch the current
+    /// version and each later one, and swap it in. Without a version in the directory it returns before the first one is
+    /// there: see [`wait_ready`](Self::wait_ready). If the cluster does not answer, it starts without it.
+    ///
+    /// # Errors
+    /// Another process uses the directory, or it is that of another store. Without a version in the directory also: the
+    /// cluster has no such store, refuses the credentials, or the store is not a batch store of single values.
+    pub fn follow(options: FollowOptions) -> Result<Self, EmbeddedError> {
+        let (shared, following) = follow(options)?;
+        Ok(Self {
+            shared,
+            following: Some(following),
+        })
+    }
+
+    /// Whether the reader follows a store.
+    pub fn follows(&self) -> bool {
+        self.following.is_some()
+    }
+
+    /// The status: whether it has the current version of the cluster, and why not.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Waits until a version is there.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::Timeout`] with the reason.
+    pub fn wait_ready(&self, timeout: Duration) -> Result<(), EmbeddedError> {
+        self.shared.wait(timeout, |_| self.shared.current.load().is_some())
+    }
+
+    /// Waits until it reads this version.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::Timeout`] with the reason.
+    pub fn wait_for(&self, version: VersionNumber, timeout: Duration) -> Result<(), EmbeddedError> {
+        self.shared.wait(timeout, |status| status.version == Some(version))
     }
 
     /// The value of a key.
@@ -65,7 +111,7 @@ impl Reader {
 
     /// The number of the present version in the cluster; `None` for a directory that was opened by itself.
     pub fn version(&self) -> Option<VersionNumber> {
-        self.current.load().as_ref().and_then(|open| open.number)
+        self.shared.version()
     }
 
     /// Reads all indexes of the present version into memory, and verifies them: a look-up then reads the disk at most
@@ -79,7 +125,7 @@ impl Reader {
 
     #[inline]
     fn present(&self) -> Result<Present, EmbeddedError> {
-        let present = self.current.load();
+        let present = self.shared.current.load();
         match present.is_some() {
             true => Ok(Present(present)),
             false => Err(EmbeddedError::NoVersion),

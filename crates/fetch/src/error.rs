@@ -183,6 +183,18 @@ impl FetchError {
         }
     }
 
+    /// Whether an early retry would end the same way.
+    pub fn is_for_good(&self) -> bool {
+        self.blames_source()
+            || matches!(
+                self,
+                Self::WrongStore { .. }
+                    | Self::WrongPartitions { .. }
+                    | Self::WrongValueType { .. }
+                    | Self::SourceChanged { .. }
+            )
+    }
+
     /// Adds action and path to an error of the node's own disk.
     pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |source| {

@@ -71,6 +71,15 @@ impl PeerClient {
         })
     }
 
+    /// The same over TLS with the certificates that the system trusts, if it was made without certificates.
+    #[must_use]
+    pub fn over_tls(self) -> Self {
+        Self {
+            scheme: "https",
+            ..self
+        }
+    }
+
     /// The files of a version on the peer with this HTTP address, host and port.
     pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
         self.files(address, &format!("/v1/stores/{store}/versions/{version}/files"))

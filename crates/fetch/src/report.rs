@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use fondaco_model::{StoreName, VersionNumber};
 use parking_lot::Mutex;
 
 use crate::sources::Sources;
@@ -27,6 +28,23 @@ pub struct FetchReport {
     /// Files of a source that do not match the manifest. They came from another source instead. At most the first
     /// hundred.
     pub corrupt: Vec<CorruptFile>,
+}
+
+impl FetchReport {
+    /// Logs where the files came from.
+    pub fn log(&self, store: &StoreName, version: VersionNumber) {
+        for (location, bytes) in self.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
+            tracing::info!(%store, %version, %location, bytes, "fetched from");
+        }
+        if self.linked_files > 0 {
+            let (files, bytes) = (self.linked_files, self.linked_bytes);
+            tracing::info!(%store, %version, files, bytes, "linked from other versions");
+        }
+        if self.rebuilt_chunks > 0 {
+            let (chunks, bytes, patch_bytes) = (self.rebuilt_chunks, self.rebuilt_bytes, self.patch_bytes);
+            tracing::info!(%store, %version, chunks, bytes, patch_bytes, "made from other versions and patches");
+        }
+    }
 }
 
 /// A file that does not match its manifest.

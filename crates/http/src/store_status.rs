@@ -84,6 +84,7 @@ impl<'a> Seen<'a> {
             state,
             current,
             records: detail.map(|detail| detail.records),
+            partitions: detail.map(|detail| detail.partitions.get()),
             bytes: detail.map(|detail| detail.bytes),
             index_bytes: detail.map(|detail| detail.index_bytes),
             chunks: detail.map(|detail| detail.chunks),

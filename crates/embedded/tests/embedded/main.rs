@@ -1,4 +1,7 @@
 //! The embedded reader, through its public interface, against real versions and real nodes.
 
+mod faults;
+mod follow;
+mod node;
 mod open;
 mod versions;
