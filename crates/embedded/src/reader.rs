@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::Guard;
-use fondaco_format::Version;
 use fondaco_model::{PartitionSet, VersionNumber};
 
 use crate::error::EmbeddedError;
 use crate::follow::{FollowOptions, Following, Shared, Status, follow};
 use crate::scan::Scan;
-use crate::snapshot::{Open, Snapshot};
+use crate::snapshot::{Open, Snapshot, open_version};
 use crate::values::Values;
 
 /// Reads a batch store within this process. Shared by any number of threads; look-ups take no lock.
@@ -27,7 +26,7 @@ impl Reader {
     /// # Errors
     /// No version, one of a format that this release does not know, one of a graph, or a damaged one.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbeddedError> {
-        let open = Open::new(Version::open(directory.as_ref())?, None)?;
+        let open = Open::new(open_version(directory.as_ref())?, None)?;
         Ok(Self {
             shared: Arc::new(Shared::of_one(open)),
             following: None,

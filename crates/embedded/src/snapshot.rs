@@ -16,6 +16,17 @@ pub(crate) struct Open {
     pub(crate) number: Option<VersionNumber>,
 }
 
+/// Opens a version. A program has seldom raised its limit of open files; if it is too low, this does.
+pub(crate) fn open_version(dir: &Path) -> Result<Version, FormatError> {
+    match Version::open(dir) {
+        Err(FormatError::TooManyOpenFiles { .. }) => {
+            fondaco_os::process::raise_open_files_limit();
+            Version::open(dir)
+        }
+        opened => opened,
+    }
+}
+
 impl Open {
     /// An open version, unless it is one of a graph.
     pub(crate) fn new(version: Version, number: Option<VersionNumber>) -> Result<Self, EmbeddedError> {

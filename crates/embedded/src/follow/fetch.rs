@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use fondaco_fetch::{FetchControl, FetchError, FetchPlan, FetchTarget, FetchTuning, PageCache, Sources};
-use fondaco_format::{FormatError, Version};
+use fondaco_format::FormatError;
 use fondaco_model::{HistogramSnapshot, PartitionSet, StoreName};
 
 use super::cluster::Target;
 use crate::error::EmbeddedError;
-use crate::snapshot::Open;
+use crate::snapshot::{Open, open_version};
 
 /// A version to bring.
 pub(super) struct Job {
@@ -55,7 +55,7 @@ impl Job {
 
     /// Opens the version with its indexes in memory, or returns the files that it lacks.
     fn open(&self) -> Result<Result<Open, (Lacking, FormatError)>, EmbeddedError> {
-        let mut version = match Version::open(&self.version_dir) {
+        let mut version = match open_version(&self.version_dir) {
             Ok(version) => version,
             Err(error) if is_damage(&error) => return Ok(Err((Lacking::All, error))),
             Err(error) => return Err(error.into()),

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use fondaco_durable::delete_tree;
 use fondaco_fetch::{FetchControl, FetchError, SystemClock};
-use fondaco_format::Version;
 use fondaco_model::PartitionSet;
 
 use super::cluster::{Cluster, Seen, Target, VersionId};
@@ -21,7 +20,7 @@ use super::options::{FollowOptions, Swap};
 use super::place::{Place, Remembered};
 use super::status::{Facts, Shared, State};
 use crate::error::EmbeddedError;
-use crate::snapshot::Open;
+use crate::snapshot::{Open, open_version};
 
 /// The pause before the first retry of a fetch; each further one is twice as long.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -95,6 +94,8 @@ struct Follower {
 
 /// Locks the directory, opens the last version there, and starts the thread.
 pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following), EmbeddedError> {
+    // A fetch has hundreds of files open, and so has each open version of many chunks.
+    fondaco_os::process::raise_open_files_limit();
     let place = Place::open(&options.directory, &options.store)?;
     let (current, kept) = open_last(&place)?;
     let cluster = Cluster::new(&options.endpoints, &options.store)?;
@@ -150,7 +151,7 @@ fn open_last(place: &Place) -> Result<(Option<Held>, Vec<Held>), EmbeddedError> 
             continue;
         }
         let dir = place.version_dir(id);
-        let opened = Version::open(&dir).and_then(|mut version| version.warm_and_close().map(|()| version));
+        let opened = open_version(&dir).and_then(|mut version| version.warm_and_close().map(|()| version));
         match opened
             .map_err(EmbeddedError::from)
             .and_then(|version| Open::new(version, Some(id.number)))

@@ -14,7 +14,7 @@ use fondaco_testing::{SmallDisk, eventually, until};
 
 use crate::follow::has;
 use crate::node::{KEYS, Node, PARTITIONS, PATIENCE, wait_for_state};
-use crate::versions::{built, key, value};
+use crate::versions::{built, built_with, key, options, value};
 
 fn number(number: u64) -> VersionNumber {
     VersionNumber::new(number).unwrap()
@@ -46,6 +46,10 @@ impl Program {
     fn start(node: &Node, bytes_per_second: Option<u64>) -> Self {
         let mut command = Self::command(node);
         command.args(bytes_per_second.map(|rate| rate.to_string()));
+        Self::spawn(&mut command)
+    }
+
+    fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -127,6 +131,23 @@ fn a_killed_reader_continues_its_fetch_and_reads_whole_versions_only() {
     let mut program = Program::start(&node, None);
     assert_eq!(program.line(), "opened 2");
     assert_eq!(program.ask("nothing"), "2: (absent)");
+}
+
+#[test]
+fn a_process_with_a_low_limit_of_open_files_follows_a_version_of_many_chunks() {
+    let node = Node::start();
+    let mut build = options(node.dir.path(), PARTITIONS, KEYS, KEYS, 1);
+    build.chunk_bytes_target = 2 << 10;
+    node.push_from(&built_with(&build));
+    let follow = Program::command(&node);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 40 && exec \"$0\" \"$@\""]);
+    command.arg(follow.get_program()).args(follow.get_args());
+    let mut program = Program::spawn(&mut command);
+    assert_eq!(program.line(), "swapped to 1");
+    assert_eq!(program.ask(&key(5)), format!("1: {}", value(5, 1)));
+    let dir = dirs(&node.directory(), "version-1-").pop().unwrap();
+    assert!(Manifest::read(&dir).unwrap().chunks.len() > 64);
 }
 
 #[test]

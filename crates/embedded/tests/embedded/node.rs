@@ -80,12 +80,7 @@ impl Node {
     }
 
     pub(crate) fn create(&self, name: &str, kind: StoreKind) {
-        let client = self.endpoint().client().unwrap();
-        let new = NewStore {
-            kind,
-            ..NewStore::batch(name)
-        };
-        client.post::<StoreResource>("/v1/stores", &new).unwrap();
+        create(&self.endpoint(), name, kind);
     }
 
     pub(crate) fn drop_store(&self) {
@@ -99,16 +94,7 @@ impl Node {
     }
 
     pub(crate) fn push_from(&self, path: &Path) -> VersionNumber {
-        let client = self.endpoint().client().unwrap();
-        let new: NewPush = serde_json::from_value(serde_json::json!({ "source": path })).unwrap();
-        let push: PushResource = client.post(&format!("/v1/stores/{STORE}/pushes"), &new).unwrap();
-        until("the version to be current", || {
-            let found = client.store(&store()).unwrap().unwrap();
-            let state = found.push.as_ref().map(|push| (push.state, push.error.clone()));
-            assert!(state.as_ref().is_none_or(|(_, error)| error.is_none()), "{state:?}");
-            found.current_version == Some(push.version)
-        });
-        VersionNumber::new(push.version).unwrap()
+        push(&self.endpoint(), path)
     }
 
     pub(crate) fn rollback(&self) -> VersionNumber {
@@ -137,6 +123,29 @@ impl Node {
     pub(crate) fn reader(&self) -> Reader {
         Reader::follow(self.options()).unwrap()
     }
+}
+
+pub(crate) fn create(endpoint: &Endpoint, name: &str, kind: StoreKind) {
+    let client = endpoint.client().unwrap();
+    let new = NewStore {
+        kind,
+        ..NewStore::batch(name)
+    };
+    client.post::<StoreResource>("/v1/stores", &new).unwrap();
+}
+
+/// Pushes a version that was built, and waits until it is current.
+pub(crate) fn push(endpoint: &Endpoint, path: &Path) -> VersionNumber {
+    let client = endpoint.client().unwrap();
+    let new: NewPush = serde_json::from_value(serde_json::json!({ "source": path })).unwrap();
+    let push: PushResource = client.post(&format!("/v1/stores/{STORE}/pushes"), &new).unwrap();
+    until("the version to be current", || {
+        let found = client.store(&store()).unwrap().unwrap();
+        let state = found.push.as_ref().map(|push| (push.state, push.error.clone()));
+        assert!(state.as_ref().is_none_or(|(_, error)| error.is_none()), "{state:?}");
+        found.current_version == Some(push.version)
+    });
+    VersionNumber::new(push.version).unwrap()
 }
 
 impl Drop for Node {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use fondaco_builder::{BuildOptions, GraphOptions, Progress, Types, UnknownVertices, ValueSelection, build_graph};
-use fondaco_embedded::{EmbeddedError, Reader};
+use fondaco_embedded::{EmbeddedError, Reader, Snapshot};
 use fondaco_format::{Compression, FormatError, Manifest};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
 use fondaco_storage::Location;
@@ -77,6 +77,13 @@ fn keys_are_found_alone_and_together_from_memory_and_from_the_disk() {
         assert_eq!(reader.version(), None);
         assert_eq!(reader.snapshot().unwrap().schema().values[0].name, "city");
     }
+}
+
+#[test]
+fn readers_and_snapshots_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Reader>();
+    is_shared::<Snapshot>();
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! Compares look-ups within the process with the same look-ups over the loopback: GET and MGET of a node, by the Redis
+//! protocol, in one run, on the same version.
+//!
+//! ```text
+//! cargo run --release -p fondaco-embedded --example embedded_speed -- [KEYS [VALUE_BYTES [SECONDS]]]
+//! ```
+//!
+//! All data is in memory, and each side has one thread that asks. The node has one event loop.
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fondaco_admin::Client;
+use fondaco_api::{NewPush, NewStore, PushResource, StoreResource};
+use fondaco_builder::{BuildOptions, Progress, ValueSelection, build};
+use fondaco_embedded::{Endpoint, FollowOptions, Reader};
+use fondaco_model::VersionNumber;
+use fondaco_roles::{Config, Fondaco};
+use fondaco_storage::Location;
+
+/// How many keys a batch has.
+const BATCH: usize = 100;
+
+/// How many requests a pipeline has.
+const PIPELINE: usize = 64;
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let keys: usize = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
+    let value_bytes: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
+    let seconds: u64 = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let dir = tempfile::tempdir_in("target")?;
+    let built = version(dir.path(), keys, value_bytes)?;
+
+    let mut config = Config::local(dir.path().join("node"), 4.try_into()?);
+    config.resp_listen = ([127, 0, 0, 1], 0).into();
+    config.http_listen = ([127, 0, 0, 1], 0).into();
+    config.loops = 1;
+    config.disk_reserve_bytes = 0;
+    let running = Fondaco::start(config)?;
+    assert!(running.wait_serving(PATIENCE)?);
+    let endpoint = Endpoint::of_http(running.http_addr().to_string());
+    push(&endpoint.client()?, &built)?;
+    let reader = Reader::follow(FollowOptions::new(
+        endpoint,
+        "speed".parse()?,
+        dir.path().join("reader"),
+    ))?;
+    reader.wait_for(VersionNumber::FIRST, PATIENCE)?;
+    let resp = running.resp_addr().ok_or("the node has a RESP port")?;
+    let mut node = redis::Client::open(format!("redis://{resp}"))?.get_connection()?;
+
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut some = |count: usize| -> Vec<String> { (0..count).map(|_| key(random.usize(..keys))).collect() };
+    let (singles, batches): (Vec<_>, Vec<_>) = (some(1 << 16), (0..1 << 10).map(|_| some(BATCH)).collect());
+    let wires = |keys: &[String]| -> Vec<String> { keys.iter().map(|key| format!("speed:{key}")).collect() };
+    let (wire_singles, wire_batches): (_, Vec<_>) = (wires(&singles), batches.iter().map(|keys| wires(keys)).collect());
+    let snapshot = reader.snapshot()?;
+    let time = Duration::from_secs(seconds);
+
+    println!("{keys} keys, values of {value_bytes} bytes, one thread, warm; keys per second");
+    let get = rate(time, 1, &singles, |key| {
+        Ok(reader.get(key)?.map_or(0, |value| value.len()))
+    })?;
+    let borrowed = rate(time, 1, &singles, |key| {
+        Ok(snapshot.get(key)?.map_or(0, |value| value.len()))
+    })?;
+    let many = rate(time, BATCH, &batches, |keys| {
+        Ok(reader.get_many(keys)?.iter().flatten().map(<[u8]>::len).sum())
+    })?;
+    let resp_get = rate(time, 1, &wire_singles, |key| {
+        Ok(redis::cmd("GET").arg(key).query::<Vec<u8>>(&mut node)?.len())
+    })?;
+    let pipelines: Vec<&[String]> = wire_singles.chunks_exact(PIPELINE).collect();
+    let resp_pipelined = rate(time, PIPELINE, &pipelines, |keys| {
+        let mut pipeline = redis::pipe();
+        for key in *keys {
+            pipeline.cmd("GET").arg(key);
+        }
+        Ok(pipeline.query::<Vec<Vec<u8>>>(&mut node)?.iter().map(Vec::len).sum())
+    })?;
+    let resp_many = rate(time, BATCH, &wire_batches, |keys| {
+        Ok(redis::cmd("MGET")
+            .arg(keys)
+            .query::<Vec<Vec<u8>>>(&mut node)?
+            .iter()
+            .map(Vec::len)
+            .sum())
+    })?;
+    for (name, rate, peer) in [
+        ("get", get, Some(resp_get)),
+        ("snapshot.get, borrowed", borrowed, Some(resp_get)),
+        ("get_many of 100", many, Some(resp_many)),
+        ("node, GET", resp_get, None),
+        ("node, GET in pipelines of 64", resp_pipelined, None),
+        ("node, MGET of 100", resp_many, None),
+    ] {
+        let ratio = peer.map_or_else(String::new, |peer| format!("  {:.1} times the node", rate / peer));
+        println!("{name:<30} {rate:>12.0}{ratio}");
+    }
+    drop(reader);
+    tokio::runtime::Builder::new_current_thread()
+        .build()?
+        .block_on(running.shutdown());
+    Ok(())
+}
+
+fn key(number: usize) -> String {
+    format!("member-{number}")
+}
+
+/// Builds a version of the store `speed`.
+fn version(dir: &Path, keys: usize, value_bytes: usize) -> Result<Location, Box<dyn Error>> {
+    let rows = dir.join("rows.csv");
+    let mut file = BufWriter::new(fs::File::create(&rows)?);
+    writeln!(file, "id,value")?;
+    for number in 0..keys {
+        writeln!(file, "{},{number:0>value_bytes$}", key(number))?;
+    }
+    file.flush()?;
+    let (inputs, output) = (
+        vec![rows.display().to_string()],
+        Location::local(std::path::absolute(dir)?.join("built")),
+    );
+    let mut options = BuildOptions::new("speed".parse()?, 4.try_into()?, inputs, "id", output, dir.to_owned());
+    options.value = ValueSelection::Column("value".into());
+    build(&options, &Progress::default())?;
+    Ok(options.output)
+}
+
+/// Creates the store, and swaps the version in.
+fn push(client: &Client, built: &Location) -> Result<(), Box<dyn Error>> {
+    let _: StoreResource = client.post("/v1/stores", &NewStore::batch("speed"))?;
+    let new: NewPush = serde_json::from_value(serde_json::json!({ "source": built.to_string() }))?;
+    let _: PushResource = client.post("/v1/stores/speed/pushes", &new)?;
+    let deadline = Instant::now() + PATIENCE;
+    while client
+        .store(&"speed".parse()?)?
+        .is_none_or(|store| store.current_version.is_none())
+    {
+        assert!(Instant::now() < deadline, "the version is swapped in");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Asks for these again and again: how many keys a second. Each request has to find bytes.
+fn rate<T>(
+    time: Duration,
+    keys_each: usize,
+    requests: &[T],
+    mut ask: impl FnMut(&T) -> Result<usize, Box<dyn Error>>,
+) -> Result<f64, Box<dyn Error>> {
+    let mut run = |time: Duration| -> Result<f64, Box<dyn Error>> {
+        let (began, mut asked) = (Instant::now(), 0);
+        for some in requests.chunks(64).cycle() {
+            for request in some {
+                assert!(ask(request)? > 0, "the key is there");
+            }
+            asked += some.len();
+            if began.elapsed() >= time {
+                break;
+            }
+        }
+        Ok((asked * keys_each) as f64 / began.elapsed().as_secs_f64())
+    };
+    // Everything is in memory afterwards.
+    run(time / 4)?;
+    run(time)
+}
