@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$
 QUICK_TESTS = allocations builds format model request
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-console test-package test-upgrade package bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-feast test-console test-package test-upgrade package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -26,7 +26,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-console test-package test-upgrade ## Run all tests
+test: test-rust test-clients test-feast test-console test-package test-upgrade ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -36,6 +36,11 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	@# Not "cargo build -p fondaco": with other features it would compile half of the dependencies again.
 	$(CARGO) test --no-run
 	tests/clients/run
+
+test-feast: ## Run Feast, Airflow, and the readers of Iceberg, Delta Lake and ORC against it (three minutes, and three more for their packages)
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	tests/feast/run
 
 test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (three minutes)
 	tests/set-up
