@@ -37,7 +37,7 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	$(CARGO) test --no-run
 	tests/clients/run
 
-test-feast: ## Run Feast, Airflow, and the readers of Iceberg, Delta Lake and ORC against it (three minutes, and three more for their packages)
+test-feast: ## Run Feast, Airflow, and the readers of Iceberg, Delta Lake and ORC against it (two and a half minutes, and as long again for their packages)
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run
 	tests/feast/run
