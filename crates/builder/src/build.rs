@@ -8,7 +8,7 @@ use fondaco_model::versioned::TIME_UNIX_MS_MAX;
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
-use crate::input::{self, BadRows, InputFiles, RowKind};
+use crate::input::{self, BadRows, Batches, InputFiles, RowKind};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output::{self, Written};
@@ -25,7 +25,30 @@ use crate::sort::{Drain, MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter, Winner};
 /// Every [`BuildError`].
 pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport, BuildError> {
     check(options)?;
-    let files = input::discover(&options.inputs, options.format)?;
+    build_rows(
+        options,
+        input::discover(&options.inputs, options.format)?,
+        None,
+        progress,
+    )
+}
+
+/// Builds a version of rows in memory, as [`build`] does of those of files: the inputs of the options are ignored. Columns
+/// are found by their names.
+///
+/// # Errors
+/// Every [`BuildError`]. It names rows by their numbers.
+pub fn build_batches(options: &BuildOptions, rows: Batches, progress: &Progress) -> Result<BuildReport, BuildError> {
+    check(options)?;
+    build_rows(options, InputFiles::in_memory(), Some(rows), progress)
+}
+
+fn build_rows(
+    options: &BuildOptions,
+    files: InputFiles,
+    batches: Option<Batches>,
+    progress: &Progress,
+) -> Result<BuildReport, BuildError> {
     progress
         .bytes_total
         .store(files.bytes, std::sync::atomic::Ordering::Relaxed);
@@ -49,7 +72,7 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
     });
     let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
     let rows = RowKind::Record(options.value_type);
-    let input = input::read(options, rows, &files, &sorter, memory, &bad_rows, progress)?;
+    let input = input::read(options, rows, &files, batches, &sorter, memory, &bad_rows, progress)?;
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
@@ -141,10 +164,11 @@ pub(crate) fn write_version(
     progress: &Progress,
 ) -> Result<(Written, Manifest), BuildError> {
     let needed_bytes = (options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail)
-        .then(|| sorted.tallies.iter().map(|tally| tally.bytes).sum());
+        .then(|| sorted.tallies.iter().map(|tally| tally.bytes()).sum());
     let begun = BegunOutput::begin(options, needed_bytes)?;
-    let dictionary = match options.compression {
-        Compression::Zstd => train_dictionary(samples).map_err(|source| BuildError::Chunk {
+    let dictionary = match (options.compression, &options.dictionary) {
+        (Compression::Zstd, Some(given)) => Some(given.to_vec()),
+        (Compression::Zstd, None) => train_dictionary(samples).map_err(|source| BuildError::Chunk {
             output: options.output.to_string(),
             source,
         })?,
@@ -261,6 +285,13 @@ pub(crate) fn check_common(options: &BuildOptions) -> Result<(), BuildError> {
             "delimiter",
             &char::from(delimiter),
             "use one ASCII character except a quote or a line break",
+        );
+    }
+    if options.dictionary.is_some() && options.compression != Compression::Zstd {
+        return invalid(
+            "dictionary",
+            &options.compression.to_string(),
+            "only zstd has a dictionary: use --compress zstd, or leave it out",
         );
     }
     if !options.temporary.is_dir() {

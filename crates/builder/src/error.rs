@@ -5,10 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fondaco_format::FormatError;
-use fondaco_storage::StorageError;
+use fondaco_storage::{Location, StorageError};
 
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::sort::RowId;
+use crate::task::TaskError;
 
 /// Why a build failed. A failed build leaves no files.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +42,7 @@ pub enum BuildError {
     },
 
     /// The format cannot be derived from the file's name.
-    #[error("the name of {file:?} does not tell its format: use --format parquet, avro, jsonl or csv")]
+    #[error("the name of {file:?} does not tell its format: use --format parquet, avro, jsonl, csv or arrow")]
     UnknownFormat {
         /// The file.
         file: PathBuf,
@@ -321,10 +322,14 @@ pub enum BuildError {
     #[error("cannot build on the version in {base:?}: {reason}")]
     Base {
         /// Its directory.
-        base: PathBuf,
+        base: String,
         /// The reason, with the remedy.
         reason: String,
     },
+
+    /// A task of a build failed.
+    #[error(transparent)]
+    Task(#[from] TaskError),
 
     /// The build was cancelled.
     #[error("the build was cancelled: nothing was kept")]
@@ -339,9 +344,9 @@ impl BuildError {
         }
     }
 
-    pub(crate) fn base(base: &Path, reason: impl fmt::Display) -> Self {
+    pub(crate) fn base(base: &Location, reason: impl fmt::Display) -> Self {
         Self::Base {
-            base: base.to_owned(),
+            base: base.to_string(),
             reason: reason.to_string(),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use fondaco_format::Compression;
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
@@ -53,6 +54,8 @@ pub struct BuildOptions {
     pub temporary: PathBuf,
     /// Read and check everything, and write only temporary files.
     pub dry_run: bool,
+    /// The dictionary of zstd; without one, it is made from a sample of the values.
+    pub dictionary: Option<Bytes>,
 }
 
 impl BuildOptions {
@@ -94,6 +97,7 @@ impl BuildOptions {
             output,
             temporary,
             dry_run: false,
+            dictionary: None,
         }
     }
 }
@@ -147,6 +151,8 @@ pub enum InputFormat {
     Jsonl,
     /// Comma-separated values under a header row; plain, gzip or zstd.
     Csv,
+    /// Arrow IPC: a file, also called Feather, or a stream.
+    Arrow,
 }
 
 /// The columns of the value.
@@ -200,7 +206,12 @@ impl FromStr for InputFormat {
             "avro" => Ok(Self::Avro),
             "jsonl" => Ok(Self::Jsonl),
             "csv" => Ok(Self::Csv),
-            _ => Err(ChoiceError::new("input format", text, "parquet, avro, jsonl or csv")),
+            "arrow" => Ok(Self::Arrow),
+            _ => Err(ChoiceError::new(
+                "input format",
+                text,
+                "parquet, avro, jsonl, csv or arrow",
+            )),
         }
     }
 }
@@ -212,6 +223,7 @@ impl fmt::Display for InputFormat {
             Self::Avro => "avro",
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
+            Self::Arrow => "arrow",
         })
     }
 }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backup, balance, build, cluster, completions, config, deploy, drain, graph, hook, inspect, look_up, nodes, push,
-    rebalance, repair, roles, scan, status, store, user, versions, why,
+    rebalance, repair, roles, scan, status, store, task, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -52,6 +52,9 @@ pub enum Command {
     Push(Box<push::PushOptions>),
     /// Build a version of a store: the first half of a push
     Build(build::BuildCommandOptions),
+    /// Build a version in the tasks of an engine such as Spark, which divides and sorts the rows
+    #[command(subcommand)]
+    Task(task::TaskCommand),
     /// Fetch a built version, and swap it in: the second half of a push
     Deploy(deploy::DeployOptions),
     /// Cancel the running push of a store

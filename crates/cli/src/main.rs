@@ -82,6 +82,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Store(command) => commands::store::run(command, output),
         Command::Push(options) => commands::push::push(*options, output),
         Command::Build(options) => commands::build::build(options, output),
+        Command::Task(command) => commands::task::run(command, output),
         Command::Deploy(options) => commands::deploy::deploy(options, output),
         Command::Cancel(options) => commands::push::cancel(&options, output),
         Command::Versions(options) => commands::versions::list(&options, output),

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use fondaco_format::{ChunkEntry, ChunkWriter, FileEntry, FormatError, Manifest, Patch, PatchEntry};
+use fondaco_format::{ChunkEntry, FileEntry, FormatError, Manifest, Patch, PatchEntry};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 
 use crate::copy::Copy;
@@ -21,7 +21,7 @@ use crate::file::{FileFetch, PIECE_BYTES, remove};
 use crate::siblings::Siblings;
 use crate::source::open_file;
 
-/// The index of a chunk with more records is kept in a file while it is made.
+/// The places of the records of a larger chunk are kept in a file while it is made.
 const RECORDS_WITHOUT_FILE_MAX: u64 = 64 << 10;
 
 /// How often a source of a patch may fail in succession before another one is asked for the whole chunk.
@@ -151,11 +151,11 @@ impl FileFetch<'_> {
         let [data, index] = [of(&chunk.data), of(&chunk.index)];
         // Only the index is missing if the data is that of the other version.
         let has_data = self.entry.name == chunk.index.name;
-        let mut writer = ChunkWriter::new(plan, Growing::begin(&data, has_data)?)?;
-        if plan.records_expected > RECORDS_WITHOUT_FILE_MAX
-            && let Some(table) = nameless_file(self.dir)
+        let mut writer = opened.begin(Growing::begin(&data, has_data)?);
+        if opened.counts.records > RECORDS_WITHOUT_FILE_MAX
+            && let Some(places) = nameless_file(self.dir)
         {
-            writer = writer.with_table_in(table);
+            writer = writer.with_places_in(|| Ok(places));
         }
         let mut old = open_file(base).map_err(FetchError::io("open", base))?;
         // Its pages serve reads: they are neither dropped nor preferred. It is a hint.

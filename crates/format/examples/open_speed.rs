@@ -54,7 +54,7 @@ fn time(dir: &Path) -> Result<(Duration, Duration), Box<dyn std::error::Error>> 
 fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::error::Error>> {
     let mut encoder = Encoder::new(Compression::None, None)?;
     let each = chunks / PARTITIONS;
-    let value = vec![b'v'; 1 << 20];
+    let value = vec![b'v'; 92];
     let mut entries: Vec<ChunkEntry> = Vec::new();
     for number in 0..chunks {
         let (partition, chunk) = (PartitionId::new(number / each), number % each);
@@ -62,19 +62,16 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
             partition,
             chunk,
             chunk_count: each,
-            // As in a real chunk with values of 100 bytes.
-            records_expected: mib_each * 9500,
-            bytes_expected: mib_each << 20,
         };
         let path = |kind| dir.join(unnamed_chunk_file(partition, chunk, kind));
         let data = File::create(path(DATA_KIND))?;
-        let mut writer = ChunkWriter::new(plan, data)?;
+        let mut writer = ChunkWriter::new(plan, Compression::None, data);
         let is_in_chunk = |key: &[u8; 8]| chunk_of_hash(key_hash(key), each) == chunk;
         let key = (0..u64::MAX)
             .map(u64::to_be_bytes)
             .find(is_in_chunk)
             .ok_or("no such key")?;
-        for _ in 0..mib_each {
+        for _ in 0..mib_each * 9500 {
             writer.append(key_hash(&key), &key, encoder.encode(&value)?)?;
         }
         let index = File::create(path(INDEX_KIND))?;

@@ -36,13 +36,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         partition: PartitionId::new(0),
         chunk: 0,
         chunk_count: 1,
-        records_expected: records.len() as u64,
-        bytes_expected: (records.len() * (VALUE_BYTES + 7)) as u64,
     };
     let mut random = fastrand::Rng::with_seed(1);
     let mut value = || -> Vec<u8> { (0..VALUE_BYTES).map(|_| random.alphanumeric() as u8).collect() };
     let mut encoder = Encoder::new(Compression::None, None)?;
-    let mut base = ChunkWriter::new(plan, File::create(path("base"))?)?;
+    let mut base = ChunkWriter::new(plan, Compression::None, File::create(path("base"))?);
     let mut changes = Vec::new();
     for (number, (hash, key)) in records.iter().enumerate() {
         base.append(*hash, key, encoder.encode(&value())?)?;
@@ -50,8 +48,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             write_change(&mut changes, key, Some(encoder.encode(&value())?));
         }
     }
+    let counts = base.counts();
     let (entry, ..) = base.finish(Vec::new())?;
-    let (patch, _) = write_patch(entry.data.checksum, &plan, &changes[..], File::create(path("patch"))?)?;
+    let (patch, _) = write_patch(
+        entry.data.checksum,
+        &plan,
+        counts,
+        &changes[..],
+        File::create(path("patch"))?,
+    )?;
     println!(
         "{} MB in a chunk, {:.1} MB in the patch",
         entry.data.bytes / 1_000_000,
@@ -68,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let copied = began.elapsed();
         let began = Instant::now();
         let opened = Patch::open(&path("patch"), File::open(path("patch"))?)?;
-        let mut writer = ChunkWriter::new(plan, File::create(path("made"))?)?;
+        let mut writer = opened.begin(File::create(path("made"))?);
         opened.apply((&path("base"), &mut File::open(path("base"))?), &mut writer)?;
         let (_, made, _) = writer.finish(Vec::new())?;
         made.sync_all()?;

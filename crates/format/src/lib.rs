@@ -33,11 +33,11 @@ mod version;
 pub use checksum::{Checksum, Checksummer};
 pub use chunk::data::{DATA_HEADER_BYTES, DataHeader};
 pub use chunk::index::{IndexHeader, check_index};
-pub use chunk::writer::{ChunkPlan, ChunkWriter};
+pub use chunk::writer::{ChunkCounts, ChunkPlan, ChunkWriter};
 pub use compression::{Compression, EncodedValue, Encoder, train_dictionary};
 pub use error::{FileDefect, FormatError};
 pub use fault::unreadable_pages;
-pub use hash::{chunk_of_hash, key_hash};
+pub use hash::{bucket_of_hash, chunk_of_hash, key_hash, key_position};
 pub use manifest::{
     Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, PatchEntry, Schema, ValueEncoding,
 };

@@ -7,8 +7,8 @@
 //!      8      4  format version
 //!     12     12  partition, chunk, count of chunks in the partition (4 bytes each)
 //!     24      8  checksum of the base
-//!     32      8  how many records the index was sized for
-//!     40      8  the bytes of their keys and values
+//!     32      8  how many records the new chunk has
+//!     40      8  the bytes of their keys and values, before compression
 //!     48     12  zero
 //!     60      4  checksum: low half of XXH3-64 of the bytes before
 //!     64      …  the changes: one Zstandard frame
@@ -17,6 +17,9 @@
 //! All numbers are little-endian. The changes are records in the order of (hash, key), with values as they are stored in
 //! the new chunk: a record of the base with the same key is replaced. A record with bit 30 in the word of its length,
 //! and without a value, deletes its key, if the base has it.
+//!
+//! The index is sized for the two numbers. In patches of earlier releases they are averages of all chunks of the
+//! partition.
 //!
 //! The rebuilt files are right only if they have the checksums of the manifest: the caller has to verify that.
 
@@ -29,9 +32,9 @@ use crate::checksum::{Checksum, short_checksum};
 use crate::chunk::data::{DATA_HEADER_BYTES, DataHeader, check_start};
 use crate::chunk::reader::header_error;
 use crate::chunk::sink::Sink;
-use crate::chunk::writer::{ChunkPlan, ChunkWriter};
+use crate::chunk::writer::{ChunkCounts, ChunkPlan, ChunkWriter};
 use crate::chunk::{ChunkIdentity, u64_at};
-use crate::compression::{EncodedValue, ZSTD_LEVEL};
+use crate::compression::{Compression, EncodedValue, ZSTD_LEVEL};
 use crate::error::FormatError;
 use crate::hash::{chunk_of_hash, key_hash};
 use crate::manifest::FileEntry;
@@ -56,13 +59,14 @@ pub fn write_change(out: &mut Vec<u8>, key: &[u8], value: Option<EncodedValue<'_
     }
 }
 
-/// Writes a patch for the chunk of this plan from its changes. Returns its entry, whose name the file gets.
+/// Writes a patch for the chunk of this plan, with these records, from its changes. Returns its entry, whose name the file gets.
 ///
 /// # Errors
 /// The changes cannot be read, or the patch cannot be written.
 pub fn write_patch<W: Write>(
     base: Checksum,
     plan: &ChunkPlan,
+    counts: ChunkCounts,
     mut changes: impl Read,
     out: W,
 ) -> Result<(FileEntry, W), FormatError> {
@@ -71,8 +75,8 @@ pub fn write_patch<W: Write>(
     header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     header[12..24].copy_from_slice(&plan.identity().to_bytes());
     header[24..32].copy_from_slice(&base.to_u64().to_le_bytes());
-    header[32..40].copy_from_slice(&plan.records_expected.to_le_bytes());
-    header[40..48].copy_from_slice(&plan.bytes_expected.to_le_bytes());
+    header[32..40].copy_from_slice(&counts.records.to_le_bytes());
+    header[40..48].copy_from_slice(&counts.bytes.to_le_bytes());
     let checksum = short_checksum(&header[..CHECKSUM_AT]);
     header[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     let mut sink = Sink::new(out);
@@ -93,6 +97,8 @@ pub struct Patch<R: Read> {
     pub base: Checksum,
     /// The plan of the chunk that it makes.
     pub plan: ChunkPlan,
+    /// The numbers that the index of the chunk is sized for.
+    pub counts: ChunkCounts,
     changes: zstd::stream::read::Decoder<'static, BufReader<R>>,
 }
 
@@ -116,12 +122,14 @@ impl<R: Read> Patch<R> {
             partition,
             chunk,
             chunk_count,
-            records_expected: u64_at(&header, 32),
-            bytes_expected: u64_at(&header, 40),
         };
-        // More do not fit into a chunk; the table of an index has its length before the first record.
+        let counts = ChunkCounts {
+            records: u64_at(&header, 32),
+            bytes: u64_at(&header, 40),
+        };
+        // More do not fit into a chunk, and the length of the index follows from this number.
         let records_max = u64::from(u32::MAX) / RECORD_HEADER_BYTES as u64;
-        if chunk >= chunk_count || plan.records_expected > records_max {
+        if chunk >= chunk_count || counts.records > records_max {
             return Err(FormatError::corrupt(path, "its header is damaged"));
         }
         let reader = BufReader::with_capacity(PIECE_BYTES, reader);
@@ -133,11 +141,18 @@ impl<R: Read> Patch<R> {
             path: path.to_owned(),
             base: Checksum::from_u64(u64_at(&header, 24)),
             plan,
+            counts,
             changes: limited.map_err(FormatError::io("read", path))?,
         })
     }
 
-    /// Writes the chunk, from the data file `base` and the changes. The writer has the plan of this patch.
+    /// Begins to write the chunk that this patch makes.
+    pub fn begin<W: Write>(&self, data: W) -> ChunkWriter<W> {
+        // The compression matters only for the size of the index, which is known.
+        ChunkWriter::new(self.plan, Compression::None, data).with_index_for(self.counts)
+    }
+
+    /// Writes the chunk, from the data file `base` and the changes. The writer is that of [`Self::begin`].
     ///
     /// # Errors
     /// Damage of one of the files, or a failed read or write.

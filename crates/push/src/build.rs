@@ -1,12 +1,14 @@
 //! The build of a version: from input files to a directory.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use fondaco_builder::{
-    BuildError, BuildOptions, BuildReport, GraphOptions, GraphReport, IncrementOptions, IncrementReport, KnownIds,
-    Types, UnknownVertices, build_graph, build_increment,
+    Batches, BuildError, BuildOptions, BuildReport, GraphOptions, GraphReport, IncrementOptions, IncrementReport,
+    KnownIds, Types, UnknownVertices, build_batches, build_graph, build_increment, build_increment_batches,
 };
 use fondaco_format::Manifest;
 use fondaco_graph::EdgeType;
@@ -23,6 +25,30 @@ pub enum Rows {
     Records,
     /// Each row is an edge of a graph.
     Edges(Edges),
+    /// The rows are in memory, and each is a record.
+    InMemory(RowsInMemory),
+}
+
+/// Batches of rows in memory, which are read once.
+#[derive(Clone)]
+pub struct RowsInMemory(Arc<Mutex<Option<Batches>>>);
+
+impl RowsInMemory {
+    /// Rows for one build.
+    pub fn new(batches: Batches) -> Self {
+        Self(Arc::new(Mutex::new(Some(batches))))
+    }
+
+    fn take(&self) -> Result<Batches, PushError> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| PushError::WrongOptions("the rows in memory were read already: give new ones".to_owned()))
+    }
+}
+
+impl fmt::Debug for RowsInMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RowsInMemory")
+    }
 }
 
 /// The input of a graph.
@@ -104,6 +130,8 @@ pub struct BuildResult {
     pub chunks: u64,
     /// The size of the temporary files.
     pub spilled_bytes: u64,
+    /// The checksum that identifies the version; `None` after a dry run.
+    pub checksum: Option<String>,
     /// The size of the version; `None` after a dry run.
     pub files_bytes: Option<u64>,
     /// The size of its indexes; `None` after a dry run.
@@ -187,7 +215,7 @@ impl From<&IncrementReport> for IncrementResult {
 }
 
 impl BuildResult {
-    fn new(options: &BuildOptions, report: &BuildReport) -> Self {
+    pub(crate) fn new(options: &BuildOptions, report: &BuildReport) -> Self {
         let manifest = report.manifest.as_ref();
         Self {
             store: options.store.to_string(),
@@ -203,6 +231,7 @@ impl BuildResult {
             partitions: report.partitions,
             chunks: report.chunks,
             spilled_bytes: report.spilled_bytes,
+            checksum: manifest.map(|manifest| manifest.checksum().to_string()),
             files_bytes: manifest.map(|manifest| manifest.files_bytes()),
             index_bytes: manifest.map(Manifest::index_bytes),
             reading_ms: report.reading.as_millis() as u64,
@@ -237,14 +266,26 @@ pub fn build(
             let report = watched(job, |progress| fondaco_builder::build(options, progress))?;
             BuildResult::new(options, &report)
         }
-        (Rows::Records, Some(base)) => {
+        (Rows::InMemory(rows), None) => {
+            let rows = rows.take()?;
+            let report = watched(job, |progress| build_batches(options, rows, progress))?;
+            BuildResult::new(options, &report)
+        }
+        (Rows::Records | Rows::InMemory(_), Some(base)) => {
             let increment = IncrementOptions {
                 build: options.clone(),
                 base: base.to_owned(),
                 deletes: deletes.to_owned(),
                 has_final_values: from.has_final_values,
             };
-            let report = watched(job, |progress| build_increment(&increment, progress))?;
+            let rows = match rows {
+                Rows::InMemory(rows) => Some(rows.take()?),
+                _ => None,
+            };
+            let report = watched(job, |progress| match rows {
+                Some(rows) => build_increment_batches(&increment, rows, progress),
+                None => build_increment(&increment, progress),
+            })?;
             BuildResult {
                 increment: Some(IncrementResult::from(&report)),
                 ..BuildResult::new(options, &report.build)
@@ -266,7 +307,7 @@ pub fn build(
 }
 
 /// Runs a build in a thread of its own, reports its progress, and cancels it if the job is cancelled.
-fn watched<R: Send>(
+pub(crate) fn watched<R: Send>(
     job: Job<'_>,
     build: impl FnOnce(&fondaco_builder::Progress) -> Result<R, BuildError> + Send,
 ) -> Result<R, PushError> {

@@ -34,10 +34,13 @@ mod push;
 mod rollout;
 mod scratch;
 mod target;
+mod task;
 mod topic;
 mod upload;
 
-pub use build::{BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, build, partition_count};
+pub use build::{
+    BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, RowsInMemory, build, partition_count,
+};
 pub use cluster_deploy::{Deployed, is_end};
 pub use compact::{Compact, Compacted, compact};
 pub use deploy::{Deploy, Outcome, check_only, deploy};
@@ -46,5 +49,6 @@ pub use graph_ids::BuiltIds;
 pub use observer::{CancelToken, INTERVAL, Job, Note, Observer, Progress, Quiet};
 pub use push::{Push, Pushed, cancel, push};
 pub use rollout::{ClusterOutcome, Clusters, Rolled, State};
+pub use task::{commit_task, write_task};
 pub use topic::Topic;
 pub use upload::UploadResult;

@@ -99,7 +99,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     let first = rollout.first();
     let asked = match options.rows {
         Rows::Edges(_) => Some(ValueType::Graph),
-        Rows::Records => options.value_type,
+        Rows::Records | Rows::InMemory(_) => options.value_type,
     };
     let value_type = store.as_ref().map(|found| found.value_type()).or(asked);
     options.build.value_type = value_type.unwrap_or_default();

@@ -242,11 +242,8 @@ impl<'a> Grouping<'a> {
         if current.value.len() > VALUE_BYTES_MAX {
             return Err(too_long(&current.key, current.value.len()));
         }
-        let tally = PartitionTally {
-            records: 1,
-            bytes: (current.key.len() + current.value.len()) as u64,
-        };
-        self.tallies[current.partition as usize].add(tally);
+        let bytes = (current.key.len() + current.value.len()) as u64;
+        self.tallies[current.partition as usize].count(current.hash, bytes);
         self.samples.offer(current.hash, current.row, &current.value);
         let length = (current.value.len() as u32).to_le_bytes();
         self.part.add(&Record {

@@ -39,7 +39,7 @@ use crate::options::{BuildOptions, ValueSelection};
 use crate::output;
 use crate::progress::{Phase, Progress};
 use crate::report::{BadRow, BuildReport};
-use crate::sort::{Drain, PartitionTally, Record, RowId, SortOptions, Sorted, Sorter, Winner};
+use crate::sort::{Drain, Record, RowId, SortOptions, Sorted, Sorter, Winner};
 use files::GraphFiles;
 use group::{EdgeCounts, Grouped};
 use ids::NewIds;
@@ -204,6 +204,7 @@ impl Building<'_> {
                 &samples_unwanted,
                 kind,
                 files,
+                None,
                 &sorter,
                 self.memory,
                 &bad_rows,
@@ -313,10 +314,8 @@ impl Building<'_> {
                 false => &value,
             },
         };
-        sorted.tallies[record.partition as usize].add(PartitionTally {
-            records: 1,
-            bytes: (record.key.len() + value.len()) as u64,
-        });
+        let bytes = (record.key.len() + value.len()) as u64;
+        sorted.tallies[record.partition as usize].count(record.hash, bytes);
         let bucket = sorted.positions.of(&record) >> (u64::BITS - sorted.layout.bucket_bits);
         let part = &mut sorted.parts[bucket as usize];
         let mut block = Vec::new();

@@ -1,27 +1,40 @@
 //! The version that an incremental build changes.
 
-use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 
-use fondaco_format::{Checksum, Checksummer, ChunkEntry, FORMAT_VERSION, FileEntry, Manifest, Schema, ValueEncoding};
+use fondaco_format::{
+    Checksum, Checksummer, ChunkEntry, FORMAT_VERSION, FileEntry, FormatError, MANIFEST_FILE, Manifest, Schema,
+    ValueEncoding,
+};
 use fondaco_model::{StoreName, ValueType};
+use fondaco_storage::{FileReader, Location, StorageError};
 
 use crate::error::BuildError;
 
-/// A complete version in a directory of this machine.
-pub(super) struct Base {
-    pub(super) dir: PathBuf,
-    pub(super) manifest: Manifest,
-    pub(super) identity: Checksum,
-    pub(super) dictionary: Option<Vec<u8>>,
+/// The longest manifest that is read: that of a version with a million chunks has some 500 MiB.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+/// A complete version.
+pub(crate) struct Base {
+    pub(crate) dir: Location,
+    pub(crate) manifest: Manifest,
+    pub(crate) identity: Checksum,
+    pub(crate) dictionary: Option<Vec<u8>>,
 }
 
 impl Base {
     /// Reads the manifest, and checks that a difference to the version can be built.
-    pub(super) fn open(dir: &Path, store: &StoreName) -> Result<Self, BuildError> {
+    pub(crate) fn open(dir: &Location, store: &StoreName) -> Result<Self, BuildError> {
         let refused = |reason: String| Err(BuildError::base(dir, reason));
-        let (manifest, identity) = Manifest::read_identified(dir).map_err(|error| BuildError::base(dir, error))?;
+        let manifest = dir.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX);
+        let manifest = manifest.map_err(|error| match error {
+            StorageError::NotFound { .. } => {
+                let path = dir.to_string().into();
+                BuildError::base(dir, FormatError::NoManifest { path })
+            }
+            error => BuildError::base(dir, error),
+        })?;
+        let (manifest, identity) = Manifest::identified(&manifest).map_err(|error| BuildError::base(dir, error))?;
         if manifest.store != *store {
             return refused(format!("it was built for store {:?}: name that store", manifest.store));
         }
@@ -49,13 +62,15 @@ impl Base {
             ));
         }
         let mut base = Self {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             manifest,
             identity,
             dictionary: None,
         };
+        let files = dir.list().map_err(|error| BuildError::base(dir, error))?;
         for file in base.manifest.files() {
-            let found = fs::metadata(dir.join(&file.name)).map_or(0, |found| found.len());
+            let place = files.binary_search_by(|found| found.name.cmp(&file.name));
+            let found = place.map_or(0, |place| files[place].bytes);
             if found != file.bytes {
                 let name = &file.name;
                 return refused(format!(
@@ -73,7 +88,7 @@ impl Base {
     }
 
     /// The chunks of a partition.
-    pub(super) fn chunks_of(&self, partition: u32) -> &[ChunkEntry] {
+    pub(crate) fn chunks_of(&self, partition: u32) -> &[ChunkEntry] {
         let chunks = &self.manifest.chunks;
         let begin = chunks.partition_point(|chunk| chunk.partition.get() < partition);
         let end = chunks.partition_point(|chunk| chunk.partition.get() <= partition);
@@ -81,15 +96,15 @@ impl Base {
     }
 
     /// Hands over a file, and verifies it.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &self,
         entry: &FileEntry,
         work: impl FnOnce(&mut Checked) -> io::Result<T>,
     ) -> Result<T, BuildError> {
-        let path = self.dir.join(&entry.name);
         let failed = |error: io::Error| BuildError::base(&self.dir, format!("cannot read {:?}: {error}", entry.name));
+        let file = self.dir.open(&entry.name, 0);
         let mut reader = Checked {
-            file: File::open(&path).map_err(failed)?,
+            file: file.map_err(|error| failed(error.into()))?,
             checksum: Checksummer::new(),
         };
         let result = work(&mut reader).map_err(failed)?;
@@ -104,7 +119,7 @@ impl Base {
     }
 
     /// Refuses a difference whose values are made in another way than those of the version.
-    pub(super) fn check_schema(&self, schema: &Schema) -> Result<(), BuildError> {
+    pub(crate) fn check_schema(&self, schema: &Schema) -> Result<(), BuildError> {
         let own = &self.manifest.schema;
         let described = |schema: &Schema| {
             let names: Vec<&str> = schema.values.iter().map(|column| &*column.name).collect();
@@ -134,8 +149,8 @@ impl Base {
 }
 
 /// A file that is read, and its checksum so far.
-pub(super) struct Checked {
-    file: File,
+pub(crate) struct Checked {
+    file: FileReader,
     checksum: Checksummer,
 }
 

@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fondaco_format::{ChunkPlan, Encoder, chunk_of_hash, write_change};
+use fondaco_format::{Encoder, chunk_of_hash, write_change};
 use parking_lot::Mutex;
 
 use super::base::Base;
 use super::each;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::output::{chunk_count, chunk_error, chunks_of, units};
+use crate::output::{chunk_error, chunks_of, units};
 use crate::progress::Progress;
 use crate::sort::{Drain, Part, PartitionTally, Record, Scratch, Sorted, temporary_file};
 
@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The changes of one chunk: a range of a temporary file.
 #[derive(Clone)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     file: Arc<File>,
     range: Range<u64>,
 }
@@ -46,12 +46,13 @@ impl Read for Stretch {
 }
 
 /// The changes of all chunks.
-pub(super) struct Changes {
+#[derive(Default)]
+pub(crate) struct Changes {
     /// By partition and number of the chunk.
-    pub(super) by_chunk: BTreeMap<(u32, u32), Stretch>,
+    pub(crate) by_chunk: BTreeMap<(u32, u32), Stretch>,
     /// The number of chunks of each partition that has changes.
-    pub(super) chunk_counts: BTreeMap<u32, u32>,
-    pub(super) duplicates: u64,
+    pub(crate) chunk_counts: BTreeMap<u32, u32>,
+    pub(crate) duplicates: u64,
 }
 
 /// Sorts the difference, whose rows from the file `first_deletion` on delete their keys.
@@ -64,31 +65,31 @@ pub(super) fn sort_changes(
     progress: &Progress,
 ) -> Result<Changes, BuildError> {
     let count_of = |partition: u32, tally: PartitionTally| match base.chunks_of(partition).len() {
-        0 => chunk_count(tally, options.chunk_bytes_target),
+        0 => tally.chunk_count(options.chunk_bytes_target),
         count => count as u64,
     };
     let tallies = sorted.tallies.iter().enumerate();
     let plans: Vec<_> = tallies
-        .map(|(partition, tally)| chunks_of(partition as u32, *tally, count_of(partition as u32, *tally)))
+        .map(|(partition, tally)| match tally.records {
+            0 => vec![],
+            _ => chunks_of(partition as u32, count_of(partition as u32, *tally)),
+        })
         .collect();
     let units = units(&plans, sorted.layout.bucket_bits);
     let parts: Vec<Mutex<Part>> = sorted.parts.into_iter().map(Mutex::new).collect();
-    let begin = || Sorting::new(options, base, &plans, first_deletion);
-    let each_unit = |number: usize, sorting: &mut Sorting<'_>| {
+    let begin = || Ok((Sorting::new(options, base, first_deletion)?, Scratch::default()));
+    let each_unit = |number: usize, (sorting, scratch): &mut (Sorting<'_>, Scratch)| {
         let mut dropped = 0;
-        let mut scratch = std::mem::take(&mut sorting.scratch);
         for bucket in units[number].buckets.clone() {
             progress.check()?;
             let part = std::mem::take(&mut *parts[bucket].lock());
             let records = part.records;
-            dropped += drain.drain(part, sorted.layout.bucket_bits, &mut scratch, &mut |record| {
-                sorting.add(record)
+            dropped += drain.drain(part, sorted.layout.bucket_bits, scratch, &mut |record| {
+                sorting.add(record, plans[record.partition as usize].len() as u32)
             })?;
             progress.records_written.fetch_add(records, Ordering::Relaxed);
         }
-        sorting.scratch = scratch;
-        sorting.end_chunk()?;
-        Ok((dropped, std::mem::take(&mut sorting.done)))
+        Ok((dropped, sorting.take_done()?))
     };
     let done = each(options.threads, units.len(), begin, each_unit)?;
     let counts = plans.iter().enumerate().filter(|(_, chunks)| !chunks.is_empty());
@@ -104,13 +105,11 @@ pub(super) fn sort_changes(
     Ok(changes)
 }
 
-/// The state of a thread that sorts.
-struct Sorting<'a> {
+/// Writes changes, which come in the order of the chunks, to a temporary file.
+pub(crate) struct Sorting<'a> {
     options: &'a BuildOptions,
-    plans: &'a [Vec<ChunkPlan>],
     first_deletion: u32,
     encoder: Encoder,
-    scratch: Scratch,
     file: Arc<File>,
     /// The bytes in the file.
     written: u64,
@@ -121,19 +120,13 @@ struct Sorting<'a> {
 }
 
 impl<'a> Sorting<'a> {
-    fn new(
-        options: &'a BuildOptions,
-        base: &Base,
-        plans: &'a [Vec<ChunkPlan>],
-        first_deletion: u32,
-    ) -> Result<Self, BuildError> {
+    /// Rows from the file `first_deletion` on delete their keys.
+    pub(crate) fn new(options: &'a BuildOptions, base: &Base, first_deletion: u32) -> Result<Self, BuildError> {
         let encoder = Encoder::new(options.compression, base.dictionary.as_deref());
         Ok(Self {
             options,
-            plans,
             first_deletion,
             encoder: encoder.map_err(|error| chunk_error(options, error))?,
-            scratch: Scratch::default(),
             file: Arc::new(temporary_file(&options.temporary)?),
             written: 0,
             buffer: Vec::new(),
@@ -142,8 +135,8 @@ impl<'a> Sorting<'a> {
         })
     }
 
-    fn add(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
-        let count = self.plans[record.partition as usize].len() as u32;
+    /// Adds a change in a partition with this number of chunks.
+    pub(crate) fn add(&mut self, record: &Record<'_>, count: u32) -> Result<(), BuildError> {
         let chunk = (record.partition, chunk_of_hash(record.hash, count));
         if self.chunk.is_none_or(|(present, _)| present != chunk) {
             self.end_chunk()?;
@@ -168,6 +161,12 @@ impl<'a> Sorting<'a> {
         self.buffer.clear();
         self.buffer.shrink_to(2 * BUFFER_BYTES);
         Ok(())
+    }
+
+    /// The changes of each chunk so far.
+    pub(crate) fn take_done(&mut self) -> Result<Vec<((u32, u32), Stretch)>, BuildError> {
+        self.end_chunk()?;
+        Ok(std::mem::take(&mut self.done))
     }
 
     fn end_chunk(&mut self) -> Result<(), BuildError> {

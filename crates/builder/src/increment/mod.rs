@@ -13,23 +13,28 @@ mod base;
 mod changes;
 mod rewrite;
 
+pub(crate) use base::{Base, MANIFEST_BYTES_MAX};
+pub(crate) use changes::{Changes, Sorting};
+pub(crate) use rewrite::{Rewriting, Rewritten};
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Schema};
+use fondaco_model::PartitionId;
+use fondaco_storage::Location;
 
 use crate::build::{BegunOutput, built_now, check, check_common, check_output, check_rows};
 use crate::error::BuildError;
-use crate::input::{self, BadRows, InputFiles, RowKind, or_panic};
+use crate::input::{self, BadRows, Batches, InputFiles, RowKind, or_panic};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
+use crate::output::write_dictionary;
 use crate::progress::{Phase, Progress};
 use crate::report::{BadRow, BuildReport};
 use crate::sort::{Drain, SortOptions, Sorted, Sorter, Winner};
-use base::Base;
-use rewrite::{Rewriting, Rewritten};
 
 /// A build from an earlier version and a difference.
 #[derive(Debug, Clone)]
@@ -66,7 +71,27 @@ pub struct IncrementReport {
 /// # Errors
 /// Every [`BuildError`].
 pub fn build_increment(options: &IncrementOptions, progress: &Progress) -> Result<IncrementReport, BuildError> {
-    let base = Base::open(&options.base, &options.build.store)?;
+    build_of(options, None, progress)
+}
+
+/// Builds a version as [`build_increment`] does, from records to set that are in memory: the inputs of the build are ignored.
+///
+/// # Errors
+/// Every [`BuildError`]. It names rows by their numbers.
+pub fn build_increment_batches(
+    options: &IncrementOptions,
+    rows: Batches,
+    progress: &Progress,
+) -> Result<IncrementReport, BuildError> {
+    build_of(options, Some(rows), progress)
+}
+
+fn build_of(
+    options: &IncrementOptions,
+    batches: Option<Batches>,
+    progress: &Progress,
+) -> Result<IncrementReport, BuildError> {
+    let base = Base::open(&Location::local(&*options.base), &options.build.store)?;
     let build = BuildOptions {
         partitions: base.manifest.partitions,
         value_type: base.manifest.value_type,
@@ -74,7 +99,7 @@ pub fn build_increment(options: &IncrementOptions, progress: &Progress) -> Resul
         ..options.build.clone()
     };
     match build.inputs[..] {
-        [] => check_common(&build)?,
+        [] if batches.is_none() => check_common(&build)?,
         _ => check(&build)?,
     }
     check_output(&build)?;
@@ -83,7 +108,7 @@ pub fn build_increment(options: &IncrementOptions, progress: &Progress) -> Resul
         ..build
     };
     let started = Instant::now();
-    let read = read(options, build, progress)?;
+    let read = read(options, build, batches, progress)?;
     let reading = started.elapsed();
     if let (Some(schema), false) = (&read.schema, options.has_final_values) {
         base.check_schema(schema)?;
@@ -105,7 +130,8 @@ pub fn build_increment(options: &IncrementOptions, progress: &Progress) -> Resul
     };
     let changes = changes::sort_changes(build, &base, read.sorted, drain, read.first_deletion, progress)?;
     let duplicates = changes.duplicates;
-    let rewriting = Rewriting::plan(build, &base, changes, progress)?;
+    let partitions: Vec<PartitionId> = build.partitions.partitions().collect();
+    let rewriting = Rewriting::plan(build, &base, &partitions, changes, progress)?;
     let mut report = IncrementReport {
         deleted: rewriting.deleted,
         absent: rewriting.absent,
@@ -160,12 +186,21 @@ struct Read {
     bad_row_samples: Vec<BadRow>,
 }
 
-fn read(options: &IncrementOptions, build: &BuildOptions, progress: &Progress) -> Result<Read, BuildError> {
+fn read(
+    options: &IncrementOptions,
+    build: &BuildOptions,
+    batches: Option<Batches>,
+    progress: &Progress,
+) -> Result<Read, BuildError> {
     let discover = |inputs: &[String]| match inputs {
         [] => Ok(InputFiles::default()),
         inputs => input::discover(inputs, build.format),
     };
-    let (sets, mut deletes) = (discover(&build.inputs)?, discover(&options.deletes)?);
+    let sets = match batches {
+        Some(_) => InputFiles::in_memory(),
+        None => discover(&build.inputs)?,
+    };
+    let mut deletes = discover(&options.deletes)?;
     deletes.first = sets.paths.len() as u32;
     let bytes = sets.bytes + deletes.bytes;
     progress.bytes_total.store(bytes, Ordering::Relaxed);
@@ -181,24 +216,33 @@ fn read(options: &IncrementOptions, build: &BuildOptions, progress: &Progress) -
     });
     let paths: Vec<PathBuf> = sets.paths.iter().chain(&deletes.paths).cloned().collect();
     let bad_rows = BadRows::new(build.bad_rows_max, paths.clone());
-    let read = |kind: RowKind, value: &ValueSelection, files: &InputFiles| {
+    let read = |kind: RowKind, value: &ValueSelection, files: &InputFiles, batches: Option<Batches>| {
         let without_samples = BuildOptions {
             compression: Compression::None,
             value: value.clone(),
             ..build.clone()
         };
-        input::read(&without_samples, kind, files, &sorter, memory, &bad_rows, progress)
+        input::read(
+            &without_samples,
+            kind,
+            files,
+            batches,
+            &sorter,
+            memory,
+            &bad_rows,
+            progress,
+        )
     };
     let (mut tallies, mut schema) = (Vec::new(), None);
     if !sets.paths.is_empty() {
-        let input = read(RowKind::Record(build.value_type), &build.value, &sets)?;
+        let input = read(RowKind::Record(build.value_type), &build.value, &sets, batches)?;
         tallies = input.tallies;
         let rows: u64 = tallies.iter().flatten().map(|tally| tally.records).sum();
         schema = (rows > 0).then_some(input.schema);
     }
     if !deletes.paths.is_empty() {
         let no_columns = ValueSelection::Columns(Vec::new());
-        tallies.extend(read(RowKind::Deletion, &no_columns, &deletes)?.tallies);
+        tallies.extend(read(RowKind::Deletion, &no_columns, &deletes, None)?.tallies);
     }
     let sorted = sorter.finish(tallies)?;
     let records = sorted.tallies.iter().map(|tally| tally.records).sum();
@@ -222,11 +266,14 @@ fn write(
     progress: &Progress,
 ) -> Result<(Manifest, u64), BuildError> {
     let begun = BegunOutput::begin(options, Some(base.manifest.files_bytes()))?;
+    if let Some(dictionary) = &base.dictionary {
+        write_dictionary(options, dictionary)?;
+    }
     let Rewritten {
         chunks,
         patches,
         changed,
-    } = rewriting.run(progress)?;
+    } = rewriting.run("", progress)?;
     progress.enter(Phase::Finishing);
     progress.check()?;
     let manifest = Manifest {

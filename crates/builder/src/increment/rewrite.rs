@@ -1,12 +1,14 @@
 //! Writes the version: partitions with changes from their chunks in the base and the changes, others as they are.
 
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use fondaco_format::{
-    ChunkEntry, ChunkPlan, EncodedValue, FileEntry, FormatError, Merged, PATCH_KIND, PatchEntry, merge,
+    ChunkCounts, ChunkEntry, ChunkPlan, EncodedValue, FileEntry, FormatError, Merged, PATCH_KIND, PatchEntry, merge,
     unnamed_chunk_file, write_patch,
 };
+use fondaco_model::PartitionId;
 use fondaco_storage::FileWriter;
 
 use super::base::Base;
@@ -16,7 +18,6 @@ use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::output::{FILES_SYNCED_ONE_BY_ONE_MAX, begin_chunk, chunk_error, chunks_of, end_chunk};
 use crate::progress::{Phase, Progress};
-use crate::sort::PartitionTally;
 
 /// A patch is published if its changes, before compression, are at most this part of the chunk, in percent.
 const PATCH_PERCENT_MAX: u64 = 50;
@@ -44,29 +45,30 @@ enum Step<'a> {
 }
 
 /// The chunks to write, and what they have in all.
-pub(super) struct Rewriting<'a> {
+pub(crate) struct Rewriting<'a> {
     options: &'a BuildOptions,
     base: &'a Base,
     steps: Vec<Step<'a>>,
-    pub(super) records: u64,
-    pub(super) partitions: u32,
-    pub(super) deleted: u64,
-    pub(super) absent: u64,
+    pub(crate) records: u64,
+    pub(crate) partitions: u32,
+    pub(crate) deleted: u64,
+    pub(crate) absent: u64,
 }
 
 /// The chunks that were written.
 #[derive(Default)]
-pub(super) struct Rewritten {
-    pub(super) chunks: Vec<ChunkEntry>,
-    pub(super) patches: Vec<PatchEntry>,
-    pub(super) changed: u64,
+pub(crate) struct Rewritten {
+    pub(crate) chunks: Vec<ChunkEntry>,
+    pub(crate) patches: Vec<PatchEntry>,
+    pub(crate) changed: u64,
 }
 
 impl<'a> Rewriting<'a> {
-    /// Finds out what each partition will have, on which the sizes of its indexes depend.
-    pub(super) fn plan(
+    /// Counts the records that each of these partitions, which are in order, will have.
+    pub(crate) fn plan(
         options: &'a BuildOptions,
         base: &'a Base,
+        of_partitions: &[PartitionId],
         mut changes: Changes,
         progress: &Progress,
     ) -> Result<Self, BuildError> {
@@ -81,8 +83,7 @@ impl<'a> Rewriting<'a> {
         };
         let mut partitions = Vec::new();
         for (&partition, &count) in &changes.chunk_counts {
-            let one = PartitionTally { records: 1, bytes: 0 };
-            let plans = chunks_of(partition, one, count.into());
+            let plans = chunks_of(partition, count.into());
             let tasks = plans.into_iter().zip(0..).map(|(plan, chunk)| Task {
                 plan,
                 base: base.chunks_of(partition).get(chunk as usize),
@@ -102,7 +103,7 @@ impl<'a> Rewriting<'a> {
         )?;
         let mut counted = counted.into_iter();
         let mut partitions = partitions.into_iter().peekable();
-        for partition in options.partitions.partitions() {
+        for &partition in of_partitions {
             let Some((_, tasks)) = partitions.next_if(|(next, _)| *next == partition.get()) else {
                 let chunks = base.chunks_of(partition.get());
                 rewriting.records += chunks.iter().map(|chunk| chunk.records).sum::<u64>();
@@ -110,14 +111,14 @@ impl<'a> Rewriting<'a> {
                 rewriting.steps.extend(chunks.iter().map(Step::Copy));
                 continue;
             };
-            let mut tally = PartitionTally::default();
+            let mut counts = ChunkCounts::default();
             for (merged, bytes) in counted.by_ref().take(tasks.len()) {
-                let records = merged.records;
-                tally.add(PartitionTally { records, bytes });
+                counts.records += merged.records;
+                counts.bytes += bytes;
                 rewriting.deleted += merged.deleted;
                 rewriting.absent += merged.absent;
             }
-            rewriting.add(partition.get(), tally, tasks)?;
+            rewriting.add(partition, counts, tasks)?;
         }
         Ok(rewriting)
     }
@@ -128,23 +129,31 @@ impl<'a> Rewriting<'a> {
     }
 
     /// Adds the chunks of a partition with changes, unless it has no records any more.
-    fn add(&mut self, partition: u32, tally: PartitionTally, tasks: Vec<Task<'a>>) -> Result<(), BuildError> {
+    fn add(&mut self, partition: PartitionId, counts: ChunkCounts, tasks: Vec<Task<'a>>) -> Result<(), BuildError> {
         let bytes_max = BuildOptions::CHUNK_BYTES_TARGET_MAX;
-        if tally.bytes.div_ceil(tasks.len() as u64) > bytes_max {
+        if counts.bytes.div_ceil(tasks.len() as u64) > bytes_max {
             let reason = format!(
                 "partition {partition} would have {} bytes in {} chunks, more than {bytes_max} in each: build the \
                  version from all records",
-                tally.bytes,
+                counts.bytes,
                 tasks.len()
             );
             return Err(BuildError::base(&self.base.dir, reason));
         }
-        self.records += tally.records;
-        self.partitions += u32::from(tally.records > 0);
-        let plans = chunks_of(partition, tally, tasks.len() as u64);
-        for (plan, task) in plans.into_iter().zip(tasks) {
-            self.steps.push(Step::Rewrite(Task { plan, ..task }));
+        if counts.records == 0 {
+            return Ok(());
         }
+        self.records += counts.records;
+        self.partitions += 1;
+        self.steps.extend(tasks.into_iter().map(|task| match task {
+            // Nothing changes in this chunk.
+            Task {
+                base: Some(chunk),
+                changes: None,
+                ..
+            } => Step::Copy(chunk),
+            task => Step::Rewrite(task),
+        }));
         Ok(())
     }
 
@@ -169,7 +178,7 @@ impl<'a> Rewriting<'a> {
         let merged = match task.base {
             None => merge(&task.plan, None, (name, &mut *changes), each),
             Some(chunk) => {
-                let path = self.base.dir.join(&chunk.data.name);
+                let path = PathBuf::from(format!("{}/{}", self.base.dir, chunk.data.name));
                 self.base.read(&chunk.data, |reader| {
                     Ok(merge(&task.plan, Some((&path, reader)), (name, &mut *changes), each))
                 })?
@@ -181,13 +190,10 @@ impl<'a> Rewriting<'a> {
         })
     }
 
-    /// Writes all files but the manifest, durably.
-    pub(super) fn run(&self, progress: &Progress) -> Result<Rewritten, BuildError> {
+    /// Writes the files of all chunks, durably. Until they are complete, their names begin with the prefix.
+    pub(crate) fn run(&self, prefix: &str, progress: &Progress) -> Result<Rewritten, BuildError> {
         progress.enter_sorting(Phase::Writing, self.records);
         let sync_each = self.steps.len() * 2 <= FILES_SYNCED_ONE_BY_ONE_MAX;
-        if let Some(dictionary) = &self.base.manifest.dictionary {
-            self.copy(dictionary, true)?;
-        }
         let done = each(
             self.options.threads,
             self.steps.len(),
@@ -196,10 +202,10 @@ impl<'a> Rewriting<'a> {
                 progress.check()?;
                 let (entry, patch) = match &self.steps[number] {
                     Step::Copy(chunk) => {
-                        chunk.files().try_for_each(|file| self.copy(file, sync_each))?;
+                        chunk.files().try_for_each(|file| self.copy(file, prefix, sync_each))?;
                         ((*chunk).clone(), None)
                     }
-                    Step::Rewrite(task) => self.rewrite(task, sync_each)?,
+                    Step::Rewrite(task) => self.rewrite(task, prefix, sync_each)?,
                 };
                 progress.records_written.fetch_add(entry.records, Ordering::Relaxed);
                 Ok((entry, patch))
@@ -219,20 +225,29 @@ impl<'a> Rewriting<'a> {
         Ok(rewritten)
     }
 
-    fn copy(&self, entry: &FileEntry, sync: bool) -> Result<(), BuildError> {
-        let mut file = self.options.output.create_file(&entry.name)?;
+    fn copy(&self, entry: &FileEntry, prefix: &str, sync: bool) -> Result<(), BuildError> {
+        let mut file = self.options.output.create_file(&format!("{prefix}{}", entry.name))?;
         // Its own errors name the disk; those of writing come as the file is finished.
         let written = self.base.read(entry, |reader| Ok(io::copy(reader, &mut file)))?;
         written.map_err(|error| chunk_error(self.options, FormatError::Write(error)))?;
+        if !prefix.is_empty() {
+            file.rename(&entry.name)?;
+        }
         finish(file, sync)
     }
 
     /// Writes a chunk, and the patch that makes it from that of the base.
-    fn rewrite(&self, task: &Task<'_>, sync: bool) -> Result<(ChunkEntry, Option<PatchEntry>), BuildError> {
+    fn rewrite(
+        &self,
+        task: &Task<'_>,
+        prefix: &str,
+        sync: bool,
+    ) -> Result<(ChunkEntry, Option<PatchEntry>), BuildError> {
         let (options, plan) = (self.options, &task.plan);
-        let mut writer = begin_chunk(options, plan)?;
+        let mut writer = begin_chunk(options, prefix, plan)?;
         self.merge(task, |hash, key, value| writer.append(hash, key, value))?;
-        let (entry, files) = end_chunk(options, plan, writer)?;
+        let counts = writer.counts();
+        let (entry, files) = end_chunk(options, prefix, plan, writer)?;
         files.into_iter().try_for_each(|file| finish(file, sync))?;
         let base = task
             .base
@@ -241,10 +256,11 @@ impl<'a> Rewriting<'a> {
         let Some(base) = base.filter(|_| changes_bytes * 100 <= entry.data.bytes * PATCH_PERCENT_MAX) else {
             return Ok((entry, None));
         };
-        let file = options
-            .output
-            .create_file(&unnamed_chunk_file(plan.partition, plan.chunk, PATCH_KIND))?;
-        let written = write_patch(base.data.checksum, plan, task.changes(), file);
+        let file = options.output.create_file(&format!(
+            "{prefix}{}",
+            unnamed_chunk_file(plan.partition, plan.chunk, PATCH_KIND)
+        ))?;
+        let written = write_patch(base.data.checksum, plan, counts, task.changes(), file);
         let (patch, mut file) = written.map_err(|error| chunk_error(options, error))?;
         file.rename(&patch.name)?;
         finish(file, sync)?;

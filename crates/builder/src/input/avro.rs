@@ -159,9 +159,9 @@ impl Container {
         let table = with_constants(&decoder.schema(), &constants);
         let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
         let mut selection = Selection::default();
-        let chosen = Chosen::find(reading, path, &names, |name| selection.find(&table, name))?;
+        let chosen = Chosen::find(&reading.conversion, path, &names, |name| selection.find(&table, name))?;
         reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
-        let maker = RecordMaker::new(reading, file, chosen, selection, constants)?;
+        let maker = RecordMaker::new(&reading.conversion, file, chosen, selection, constants)?;
         Ok(Self {
             file,
             schema,

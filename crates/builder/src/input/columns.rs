@@ -23,7 +23,7 @@ use super::json::FieldNames;
 use super::key::{KeyColumns, KeyForm};
 use super::nested::Selection;
 use super::rows::RowSink;
-use super::{Chosen, ChosenValue, Reading};
+use super::{Chosen, ChosenValue, Conversion};
 use crate::error::BuildError;
 use crate::options::{NonFinite, Numbers, ReadOptions};
 use crate::report::excerpt;
@@ -40,19 +40,21 @@ pub(super) struct RecordMaker {
     constants: Vec<Constant>,
     names: FieldNames,
     options: ReadOptions,
+    /// The column that says which rows delete their keys.
+    delete: Option<usize>,
 }
 
 impl RecordMaker {
     /// For the table of a file with these selected columns; the last ones may be the constants.
     pub(super) fn new(
-        reading: &Reading<'_>,
+        conversion: &Conversion<'_>,
         file: u32,
         chosen: Chosen,
         selection: Selection,
         constants: Vec<Constant>,
     ) -> Result<Self, BuildError> {
-        let path = reading.path(file);
-        let options = &reading.options.reading;
+        let path = &*conversion.paths[file as usize];
+        let options = &conversion.options.reading;
         for field in selection.fields() {
             check_members(field.data_type(), field.name(), path)?;
         }
@@ -68,7 +70,7 @@ impl RecordMaker {
         let kinds = selection
             .fields()
             .map(|field| (field.name().clone(), kind(field, field.data_type(), options.numbers)));
-        reading.drift.check(&reading.files.paths, file, kinds.collect())?;
+        conversion.drift.check(conversion.paths, file, kinds.collect())?;
         let names = match &chosen.value {
             ChosenValue::Raw(_) => vec![],
             ChosenValue::Object(numbers) => numbers
@@ -78,14 +80,20 @@ impl RecordMaker {
         };
         let names = FieldNames::new(names);
         Ok(Self {
-            key_names: reading.options.key.clone(),
-            key_form: reading.rows.key_form(),
+            key_names: conversion.options.key.clone(),
+            key_form: conversion.rows.key_form(),
             chosen,
             selection,
             constants,
             names,
             options: options.clone(),
+            delete: None,
         })
+    }
+
+    /// The same, for rows that delete their keys if this selected column is true.
+    pub(super) fn with_delete(self, delete: Option<usize>) -> Self {
+        Self { delete, ..self }
     }
 
     /// Hands over the rows of a batch, whose first row is row `row` of the file.
@@ -125,6 +133,7 @@ impl RecordMaker {
                     .collect::<Result<_, BuildError>>()?,
             ),
         };
+        let deletes = self.delete.map(|number| columns[number].as_boolean());
         let columns_of_key = KeyColumns {
             names: &self.key_names,
             form: self.key_form,
@@ -153,6 +162,10 @@ impl RecordMaker {
                     continue;
                 }
             };
+            if deletes.is_some_and(|deletes| deletes.is_valid(offset) && deletes.value(offset)) {
+                sink.delete(id, key)?;
+                continue;
+            }
             let value = match &mut value {
                 ValueMaker::Raw(plain) => plain.bytes(offset, &mut value_text),
                 ValueMaker::Object(encoders) => {

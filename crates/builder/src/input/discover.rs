@@ -15,6 +15,9 @@ use crate::sort::RowId;
 /// The path of the standard input, written as `-` on the command line.
 pub(super) const STANDARD_INPUT: &str = "/dev/stdin";
 
+/// The name of rows in memory in messages.
+const IN_MEMORY: &str = "rows";
+
 /// All files to read; their order is the order of the input.
 #[derive(Debug, Default)]
 pub(crate) struct InputFiles {
@@ -27,6 +30,19 @@ pub(crate) struct InputFiles {
     pub(crate) bytes: u64,
     /// How many files of the build come before the first one.
     pub(crate) first: u32,
+}
+
+impl InputFiles {
+    /// The rows that a program has in memory, as one file.
+    pub(crate) fn in_memory() -> Self {
+        Self {
+            paths: vec![PathBuf::from(IN_MEMORY)],
+            formats: vec![InputFormat::Arrow],
+            partitions: vec![Vec::new()],
+            bytes: 0,
+            first: 0,
+        }
+    }
 }
 
 /// Finds all files that the inputs match, each once.
@@ -141,9 +157,6 @@ fn refuse_unsupported(path: &Path) -> Result<(), BuildError> {
         .map_err(|e| BuildError::unreadable(path, e))?;
     let (format, reader) = match &magic[..] {
         [b'O', b'R', b'C', ..] => ("ORC", "pyarrow.orc.read_table(FILE)"),
-        b"ARROW1\0\0" => ("Arrow IPC (Feather)", "pyarrow.feather.read_table(FILE)"),
-        // A message of a stream: a marker, and the length of its metadata.
-        [0xff, 0xff, 0xff, 0xff, _, _, 0, 0] => ("Arrow IPC (a stream)", "pyarrow.ipc.open_stream(FILE).read_all()"),
         [b'F', b'E', b'A', b'1', ..] => ("Feather, version 1", "pyarrow.feather.read_table(FILE)"),
         _ => return Ok(()),
     };
@@ -161,6 +174,7 @@ fn format_of_name(path: &Path) -> Option<InputFormat> {
         "avro" => Some(InputFormat::Avro),
         "jsonl" | "ndjson" | "json" => Some(InputFormat::Jsonl),
         "csv" | "tsv" | "tab" => Some(InputFormat::Csv),
+        "arrow" | "arrows" | "feather" | "ipc" => Some(InputFormat::Arrow),
         _ => None,
     }
 }

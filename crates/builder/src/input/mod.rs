@@ -5,6 +5,8 @@
 //! its number, whichever thread reads it, and only these decide about order.
 
 mod array;
+mod arrow;
+mod arrow_stream;
 mod as_text;
 mod avro;
 mod avro_schema;
@@ -25,14 +27,17 @@ mod rows;
 mod table_format;
 mod text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
+use arrow_array::RecordBatchReader;
 use fondaco_format::{Column, Compression, Schema, ValueEncoding};
 use parking_lot::Mutex;
 
+pub(crate) use arrow::Rows;
+pub(crate) use arrow_stream::BatchStream;
 pub(crate) use discover::{InputFiles, discover};
-pub(crate) use rows::{BadRows, RowKind};
+pub(crate) use rows::{BadRows, RowKind, RowSink, Stream, Target};
 
 use crate::error::BuildError;
 use crate::memory::Memory;
@@ -44,19 +49,45 @@ use constants::Constant;
 use drift::Drift;
 use memory_budget::MemoryBudget;
 use queue::{Job, Queue};
-use rows::RowSink;
+
+/// How the columns of all files become keys and values.
+pub(crate) struct Conversion<'a> {
+    options: &'a BuildOptions,
+    rows: RowKind,
+    paths: &'a [PathBuf],
+    /// The columns of the files so far.
+    drift: Drift,
+    /// The column that says which rows delete their keys.
+    delete: Option<&'a str>,
+}
+
+impl<'a> Conversion<'a> {
+    pub(crate) fn new(options: &'a BuildOptions, rows: RowKind, paths: &'a [PathBuf], delete: Option<&'a str>) -> Self {
+        Self {
+            options,
+            rows,
+            paths,
+            drift: Drift::new(options, rows),
+            delete,
+        }
+    }
+}
+
+/// Batches of rows in memory.
+pub type Batches = Box<dyn RecordBatchReader + Send>;
 
 /// The shared state of all readers.
 struct Reading<'a> {
     options: &'a BuildOptions,
     rows: RowKind,
     files: &'a InputFiles,
+    /// The rows of the first file, if they are in memory.
+    batches: Mutex<Option<Batches>>,
+    conversion: Conversion<'a>,
     queue: Queue<Piece>,
     room: MemoryBudget<'a>,
     /// The columns according to the earliest row: its file, its number, and the schema.
     schema: Mutex<Option<(u32, u64, Schema)>>,
-    /// The columns of the files so far.
-    drift: Drift,
     /// Columns that a JSON object may lack, and whether any object had them.
     optional: jsonl::OptionalColumns,
 }
@@ -66,6 +97,7 @@ enum Piece {
     RowGroup(parquet::RowGroup),
     Block(avro::Block),
     Lines(jsonl::Lines),
+    Batch(arrow::Batch),
 }
 
 /// The result of reading.
@@ -76,11 +108,12 @@ pub(crate) struct Input {
     pub(crate) schema: Schema,
 }
 
-/// Reads all rows into the sort. Their kind decides what is appended for each.
+/// Reads all rows, of files or of batches in memory, into the sort. Their kind decides what is appended for each.
 pub(crate) fn read(
     options: &BuildOptions,
     rows: RowKind,
     files: &InputFiles,
+    batches: Option<Batches>,
     sorter: &Sorter,
     memory: Memory,
     bad_rows: &BadRows,
@@ -90,10 +123,11 @@ pub(crate) fn read(
         options,
         rows,
         files,
+        batches: Mutex::new(batches),
+        conversion: Conversion::new(options, rows, &files.paths, None),
         queue: Queue::new(files.paths.len(), options.threads),
         room: MemoryBudget::new(sorter, memory.pages_bytes, memory.sort_bytes),
         schema: Mutex::new(None),
-        drift: Drift::new(options, rows),
         optional: jsonl::OptionalColumns::new(&options.value),
     };
     if matches!(rows, RowKind::Record(_) | RowKind::Edge) {
@@ -102,7 +136,14 @@ pub(crate) fn read(
     let sample_values = options.compression == Compression::Zstd && !options.dry_run;
     let read_some = || {
         let samples = Samples::new(sample_values);
-        let mut sink = RowSink::new(sorter.appender(), samples, bad_rows, progress, rows, files.first);
+        let mut sink = RowSink::new(
+            Target::Sort(sorter.appender()),
+            samples,
+            bad_rows,
+            progress,
+            rows,
+            files.first,
+        );
         let result = reading.work(&mut sink);
         if result.is_err() {
             reading.queue.stop();
@@ -150,6 +191,7 @@ impl Reading<'_> {
                     InputFormat::Avro => avro::open(self, file, sink),
                     InputFormat::Jsonl => jsonl::open(self, file, sink),
                     InputFormat::Csv => csv::read(self, file, sink),
+                    InputFormat::Arrow => arrow::read(self, file, sink),
                 },
             };
             match done {
@@ -168,6 +210,7 @@ impl Reading<'_> {
             Piece::RowGroup(group) => group.first_row(),
             Piece::Block(block) => block.first_row(),
             Piece::Lines(lines) => (lines.file, lines.row),
+            Piece::Batch(batch) => batch.first_row(),
         };
         sink.check_is_wanted(file, row)?;
         match self.queue.offer(piece) {
@@ -181,6 +224,7 @@ impl Reading<'_> {
             Piece::RowGroup(group) => group.read(self, sink),
             Piece::Block(block) => block.read(self, sink),
             Piece::Lines(lines) => lines.read(self, sink),
+            Piece::Batch(batch) => batch.read(self.path(batch.first_row().0), sink),
         }
     }
 
@@ -237,7 +281,7 @@ fn check_csv_columns(options: &BuildOptions, files: &InputFiles) -> Result<(), B
 }
 
 /// The schema of the chosen columns, if all columns are known by name.
-fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema {
+pub(crate) fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema {
     let column = |name: &String| Column {
         name: name.clone(),
         r#type: type_of(name),
@@ -273,12 +317,12 @@ enum ChosenValue {
 impl Chosen {
     /// Finds the columns that the options name; `place` returns the index of a column.
     fn find(
-        reading: &Reading<'_>,
+        conversion: &Conversion<'_>,
         file: &Path,
         columns: &[&str],
         mut place: impl FnMut(&str) -> Option<usize>,
     ) -> Result<Self, BuildError> {
-        let options = reading.options;
+        let options = conversion.options;
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -301,7 +345,7 @@ impl Chosen {
             ValueSelection::AllOthers => {
                 let excluded = &options.reading.exclude;
                 let unknown = excluded.iter().find(|name| !columns.contains(&name.as_str()));
-                if let (Some(name), true) = (unknown, reading.drift.is_refused()) {
+                if let (Some(name), true) = (unknown, conversion.drift.is_refused()) {
                     return Err(BuildError::missing_column(
                         file,
                         name,
@@ -310,7 +354,8 @@ impl Chosen {
                 }
                 let others = columns
                     .iter()
-                    .filter(|&&column| options.key.iter().chain(excluded).all(|other| other != column));
+                    .filter(|&&column| options.key.iter().chain(excluded).all(|other| other != column))
+                    .filter(|&&column| conversion.delete != Some(column));
                 ChosenValue::Object(others.map(|name| find(name)).collect::<Result<_, _>>()?)
             }
         };

@@ -77,7 +77,7 @@ impl Table {
         let schema = with_constants(plain.schema(), &constants);
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let mut selection = Selection::default();
-        let chosen = Chosen::find(reading, path, &names, |name| selection.find(&schema, name))?;
+        let chosen = Chosen::find(&reading.conversion, path, &names, |name| selection.find(&schema, name))?;
         reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
         let file_metadata = plain.metadata().file_metadata();
         for (number, field) in selection.fields().enumerate() {
@@ -105,7 +105,7 @@ impl Table {
         let mut root = in_file..;
         constants.retain(|_| root.next().is_some_and(|root| selected.contains(&root)));
         let selection = selection.of_projection(&selected, &with_constants(&schema, &constants));
-        let maker = RecordMaker::new(reading, file, chosen, selection, constants)?;
+        let maker = RecordMaker::new(&reading.conversion, file, chosen, selection, constants)?;
         Ok(Self {
             file,
             metadata,

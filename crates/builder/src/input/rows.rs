@@ -12,7 +12,7 @@ use crate::graph::{Mention, NAME_BYTES_MAX, Side};
 use crate::progress::Progress;
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::samples::Samples;
-use crate::sort::{Appender, RowId};
+use crate::sort::{Appender, PartitionTally, RowId};
 
 /// How many bad rows are shown.
 const BAD_ROW_SAMPLES_MAX: usize = 10;
@@ -129,9 +129,33 @@ impl BadRows {
     }
 }
 
+/// The place that good rows go to.
+pub(crate) enum Target<'a> {
+    /// A sort.
+    Sort(Appender<'a>),
+    /// A stream, in the order of the input.
+    Stream(&'a mut dyn Stream),
+}
+
+/// A stream of rows with their keys and values.
+pub(crate) trait Stream {
+    /// Adds a row; without a value it deletes its key. Returns the hash of the key, which has 1 to 65536 bytes.
+    fn add(&mut self, row: RowId, key: &[u8], value: Option<&[u8]>) -> Result<u64, BuildError>;
+}
+
+impl Target<'_> {
+    #[inline]
+    fn append(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<u64, BuildError> {
+        match self {
+            Self::Sort(appender) => appender.append(row, key, value),
+            Self::Stream(stream) => stream.add(row, key, Some(value)),
+        }
+    }
+}
+
 /// One thread's sink of rows.
 pub(crate) struct RowSink<'a> {
-    appender: Appender<'a>,
+    target: Target<'a>,
     samples: Samples,
     bad_rows: &'a BadRows,
     progress: &'a Progress,
@@ -146,7 +170,7 @@ pub(crate) struct RowSink<'a> {
 
 impl<'a> RowSink<'a> {
     pub(crate) fn new(
-        appender: Appender<'a>,
+        target: Target<'a>,
         samples: Samples,
         bad_rows: &'a BadRows,
         progress: &'a Progress,
@@ -154,7 +178,7 @@ impl<'a> RowSink<'a> {
         first_file: u32,
     ) -> Self {
         Self {
-            appender,
+            target,
             samples,
             bad_rows,
             progress,
@@ -201,9 +225,21 @@ impl<'a> RowSink<'a> {
             return self.refuse_lengths(row, key, value);
         }
         self.count_row(row)?;
-        let hash = self.appender.append(row.after(self.first_file), key, value)?;
+        let hash = self.target.append(row.after(self.first_file), key, value)?;
         self.samples.offer(hash, row, value);
         Ok(())
+    }
+
+    /// Accepts the key of a row that deletes it.
+    pub(crate) fn delete(&mut self, row: RowId, key: &[u8]) -> Result<(), BuildError> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return self.refuse_lengths(row, key, b"");
+        }
+        self.count_row(row)?;
+        match &mut self.target {
+            Target::Sort(appender) => appender.append(row.after(self.first_file), key, b"").map(drop),
+            Target::Stream(stream) => stream.add(row, key, None).map(drop),
+        }
     }
 
     /// Appends a mention of each named vertex, under its name. The first one takes the properties.
@@ -229,7 +265,7 @@ impl<'a> RowSink<'a> {
             };
             self.mention.clear();
             mention.write_to(&mut self.mention);
-            self.appender.append(row, name, &self.mention)?;
+            self.target.append(row, name, &self.mention)?;
             properties = b"";
         }
         Ok(())
@@ -275,9 +311,13 @@ impl<'a> RowSink<'a> {
     }
 
     /// Ends the rows of this thread.
-    pub(crate) fn close(mut self) -> Result<(Vec<crate::sort::PartitionTally>, Samples), BuildError> {
+    pub(crate) fn close(mut self) -> Result<(Vec<PartitionTally>, Samples), BuildError> {
         self.publish()?;
-        Ok((self.appender.close(), self.samples))
+        let tallies = match self.target {
+            Target::Sort(appender) => appender.close(),
+            Target::Stream(_) => Vec::new(),
+        };
+        Ok((tallies, self.samples))
     }
 }
 

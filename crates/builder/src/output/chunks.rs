@@ -8,41 +8,42 @@ use fondaco_storage::FileWriter;
 use super::{Finished, Written, chunk_error};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::sort::{Record, temporary_file};
-
-/// If a chunk has more records, its table, of four bytes per record, is kept in a temporary file.
-const RECORDS_WITHOUT_FILE_MAX: u64 = 64 << 10;
+use crate::sort::Record;
 
 /// The chunks of a unit.
-pub(super) struct ChunkSequence<'a> {
+pub(crate) struct ChunkSequence<'a> {
     options: &'a BuildOptions,
+    /// The beginning of the names of files that are being written.
+    prefix: &'a str,
     encoder: Encoder,
     finished: &'a Finished,
     /// The chunks that are not started yet.
-    plans: std::slice::Iter<'a, ChunkPlan>,
+    plans: std::vec::IntoIter<ChunkPlan>,
     current: Option<(ChunkPlan, Option<ChunkWriter<FileWriter>>)>,
     written: Written,
 }
 
 impl<'a> ChunkSequence<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         options: &'a BuildOptions,
-        plans: &'a [ChunkPlan],
+        prefix: &'a str,
+        plans: Vec<ChunkPlan>,
         dictionary: Option<&[u8]>,
         finished: &'a Finished,
     ) -> Result<Self, BuildError> {
         let encoder = Encoder::new(options.compression, dictionary).map_err(|e| chunk_error(options, e))?;
         Ok(Self {
             options,
+            prefix,
             encoder,
             finished,
-            plans: plans.iter(),
+            plans: plans.into_iter(),
             current: None,
             written: Written::default(),
         })
     }
 
-    pub(super) fn append(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
+    pub(crate) fn append(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
         loop {
             match &mut self.current {
                 Some((plan, writer)) if holds(plan, record) => {
@@ -66,7 +67,7 @@ impl<'a> ChunkSequence<'a> {
     /// Ends the current chunk, and starts the next one. Returns whether there is one.
     fn next_chunk(&mut self) -> Result<bool, BuildError> {
         if let Some((plan, Some(writer))) = self.current.take() {
-            let (entry, files) = end_chunk(self.options, &plan, writer)?;
+            let (entry, files) = end_chunk(self.options, self.prefix, &plan, writer)?;
             files.into_iter().try_for_each(|file| self.end_file(file))?;
             self.written.entries.push(entry);
         }
@@ -76,10 +77,10 @@ impl<'a> ChunkSequence<'a> {
         let writer = if self.options.dry_run {
             None
         } else {
-            Some(begin_chunk(self.options, plan)?)
+            Some(begin_chunk(self.options, self.prefix, &plan)?)
         };
         self.written.chunks += 1;
-        self.current = Some((*plan, writer));
+        self.current = Some((plan, writer));
         Ok(true)
     }
 
@@ -96,31 +97,34 @@ impl<'a> ChunkSequence<'a> {
     }
 
     /// Ends the last chunk, and writes the remaining chunks without records.
-    pub(super) fn finish(mut self) -> Result<Written, BuildError> {
+    pub(crate) fn finish(mut self) -> Result<Written, BuildError> {
         while self.next_chunk()? {}
         Ok(self.written)
     }
 }
 
-/// Begins to write a chunk.
-pub(crate) fn begin_chunk(options: &BuildOptions, plan: &ChunkPlan) -> Result<ChunkWriter<FileWriter>, BuildError> {
+/// Begins to write a chunk, to a file whose name begins with the prefix.
+pub(crate) fn begin_chunk(
+    options: &BuildOptions,
+    prefix: &str,
+    plan: &ChunkPlan,
+) -> Result<ChunkWriter<FileWriter>, BuildError> {
     let name = unnamed_chunk_file(plan.partition, plan.chunk, DATA_KIND);
-    let data = options.output.create_file(&name)?;
-    let writer = ChunkWriter::new(*plan, data).map_err(|e| chunk_error(options, e))?;
-    Ok(match plan.records_expected > RECORDS_WITHOUT_FILE_MAX {
-        true => writer.with_table_in(temporary_file(&options.temporary)?),
-        false => writer,
-    })
+    let data = options.output.create_file(&format!("{prefix}{name}"))?;
+    let temporary = options.temporary.clone();
+    let writer = ChunkWriter::new(*plan, options.compression, data);
+    Ok(writer.with_places_in(move || tempfile::tempfile_in(temporary)))
 }
 
 /// Ends a chunk, and gives its files the names derived from their contents. They are not durable yet.
 pub(crate) fn end_chunk(
     options: &BuildOptions,
+    prefix: &str,
     plan: &ChunkPlan,
     writer: ChunkWriter<FileWriter>,
 ) -> Result<(ChunkEntry, [FileWriter; 2]), BuildError> {
     let name = unnamed_chunk_file(plan.partition, plan.chunk, INDEX_KIND);
-    let index = options.output.create_file(&name)?;
+    let index = options.output.create_file(&format!("{prefix}{name}"))?;
     let (entry, mut data, mut index) = writer.finish(index).map_err(|e| chunk_error(options, e))?;
     data.rename(&entry.data.name)?;
     index.rename(&entry.index.name)?;

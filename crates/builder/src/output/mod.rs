@@ -6,7 +6,6 @@
 
 mod chunks;
 mod plan;
-mod settle;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,15 +21,14 @@ use crate::input::or_panic;
 use crate::options::BuildOptions;
 use crate::progress::Progress;
 use crate::sort::{Drain, Part, Scratch, Sorted};
-use chunks::ChunkSequence;
-pub(crate) use chunks::{begin_chunk, end_chunk};
-pub(crate) use plan::{Unit, chunk_count, chunks as chunks_of, units};
+pub(crate) use chunks::{ChunkSequence, begin_chunk, end_chunk};
+pub(crate) use plan::{Unit, chunks as chunks_of, units};
 
 /// Up to this many files are synced one by one.
 pub(crate) const FILES_SYNCED_ONE_BY_ONE_MAX: usize = 256;
 
 /// How many finished files may wait to be synced. Each keeps a file descriptor open.
-const FILES_WAITING_MAX: usize = 64;
+pub(crate) const FILES_WAITING_MAX: usize = 64;
 
 /// The written files.
 #[derive(Debug, Default)]
@@ -47,12 +45,11 @@ pub(crate) struct Written {
 /// Writes all chunks durably.
 pub(crate) fn write(
     options: &BuildOptions,
-    mut sorted: Sorted,
+    sorted: Sorted,
     drain: Drain<'_>,
     dictionary: Option<&[u8]>,
     progress: &Progress,
 ) -> Result<Written, BuildError> {
-    let duplicates = settle::settle(options, &mut sorted, drain, progress)?;
     let plans = plan::plans(&sorted.tallies, options.chunk_bytes_target);
     let units = units(&plans, sorted.layout.bucket_bits);
     let chunks: usize = units.iter().map(|unit| unit.chunks.len()).sum();
@@ -62,7 +59,7 @@ pub(crate) fn write(
     let (finished, to_sync) = bounded(FILES_WAITING_MAX);
 
     let write_unit = |unit: &Unit, scratch: &mut Scratch| -> Result<Written, BuildError> {
-        let mut sequence = ChunkSequence::new(options, &unit.chunks, dictionary, &finished)?;
+        let mut sequence = ChunkSequence::new(options, "", unit.chunks.clone(), dictionary, &finished)?;
         let mut duplicates = 0;
         for bucket in unit.buckets.clone() {
             progress.check()?;
@@ -111,11 +108,9 @@ pub(crate) fn write(
         options.output.sync_all()?;
     }
     done.sort_by_key(|(number, _)| *number);
-    let before = Written {
-        duplicates,
-        ..Written::default()
-    };
-    Ok(done.into_iter().fold(before, |sum, (_, unit)| sum.with(unit)))
+    Ok(done
+        .into_iter()
+        .fold(Written::default(), |sum, (_, unit)| sum.with(unit)))
 }
 
 fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> {
@@ -124,7 +119,7 @@ fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> 
 }
 
 /// Syncs file by file until `None` arrives. After an error it only receives.
-fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), StorageError> {
+pub(crate) fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), StorageError> {
     let mut result = Ok(());
     while let Ok(Some(file)) = finished.recv() {
         if result.is_ok() {
@@ -135,7 +130,7 @@ fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), 
 }
 
 /// The queue of files to sync.
-type Finished = Sender<Option<FileWriter>>;
+pub(crate) type Finished = Sender<Option<FileWriter>>;
 
 /// Writes the compression dictionary, durably.
 pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
@@ -169,7 +164,7 @@ pub(crate) fn chunk_error(options: &BuildOptions, source: FormatError) -> BuildE
 }
 
 impl Written {
-    fn with(mut self, other: Self) -> Self {
+    pub(crate) fn with(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
         self.chunks += other.chunks;
         self.records += other.records;

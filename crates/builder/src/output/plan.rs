@@ -55,30 +55,20 @@ pub(crate) fn units(plans: &[Vec<ChunkPlan>], bucket_bits: u32) -> Vec<Unit> {
 /// The chunks of each partition.
 pub(super) fn plans(tallies: &[PartitionTally], chunk_bytes_target: u64) -> Vec<Vec<ChunkPlan>> {
     let each = tallies.iter().enumerate();
-    each.map(|(partition, tally)| chunks(partition as u32, *tally, chunk_count(*tally, chunk_bytes_target)))
-        .collect()
+    each.map(|(partition, tally)| match tally.records {
+        0 => vec![],
+        _ => chunks(partition as u32, tally.chunk_count(chunk_bytes_target)),
+    })
+    .collect()
 }
 
-/// The number of chunks of a non-empty partition: a power of two.
-pub(crate) fn chunk_count(tally: PartitionTally, chunk_bytes_target: u64) -> u64 {
-    /// A single key with billions of rows must not cause millions of empty chunks.
-    const CHUNKS_MAX: u64 = 1 << 14;
-    let chunks = tally.bytes.div_ceil(chunk_bytes_target).clamp(1, CHUNKS_MAX);
-    chunks.next_power_of_two()
-}
-
-/// The chunks of a partition, if it has records.
-pub(crate) fn chunks(partition: u32, tally: PartitionTally, count: u64) -> Vec<ChunkPlan> {
-    if tally.records == 0 {
-        return vec![];
-    }
+/// The chunks of a partition with records.
+pub(crate) fn chunks(partition: u32, count: u64) -> Vec<ChunkPlan> {
     (0..count)
         .map(|chunk| ChunkPlan {
             partition: PartitionId::new(partition),
             chunk: chunk as u32,
             chunk_count: count as u32,
-            records_expected: tally.records.div_ceil(count),
-            bytes_expected: tally.bytes.div_ceil(count),
         })
         .collect()
 }
@@ -97,7 +87,13 @@ mod tests {
         ) {
             let tallies: Vec<PartitionTally> = sizes[..1 << partition_bits]
                 .iter()
-                .map(|&bytes| PartitionTally { records: bytes / 10, bytes })
+                .map(|&bytes| {
+                    let mut tally = PartitionTally::default();
+                    if bytes > 0 {
+                        tally.count(bytes, bytes);
+                    }
+                    tally
+                })
                 .collect();
             let units = units(&plans(&tallies, 100), bucket_bits);
             let buckets: Vec<usize> = units.iter().flat_map(|unit| unit.buckets.clone()).collect();
@@ -112,7 +108,7 @@ mod tests {
             for (tally, count) in tallies.iter().zip(counts) {
                 prop_assert_eq!(count == 0, tally.records == 0);
                 if count > 0 {
-                    prop_assert!(count.is_power_of_two() && tally.bytes <= count * 100);
+                    prop_assert!(count.is_power_of_two() && tally.bytes() <= count * 100);
                 }
             }
         }

@@ -8,22 +8,8 @@ use fondaco_model::SlotPrefix;
 use super::Sorter;
 use super::bucket::Block;
 use super::record::{RECORD_HEADER_BYTES, Record, RowId};
+use super::tally::PartitionTally;
 use crate::error::BuildError;
-
-/// The number and size of the records of a partition.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PartitionTally {
-    pub(crate) records: u64,
-    /// Of keys and values.
-    pub(crate) bytes: u64,
-}
-
-impl PartitionTally {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-    }
-}
 
 /// Appends the records of one thread.
 pub(crate) struct Appender<'a> {
@@ -51,13 +37,12 @@ impl<'a> Appender<'a> {
         let sorter = self.sorter;
         let partition = sorter.options.partitions.partition_of(self.slots.slot(key)).get();
         let value_length = (value.len() as u32).to_le_bytes();
-        let tally = &mut self.tallies[partition as usize];
-        tally.records += 1;
-        tally.bytes += (key.len() + value.len()) as u64;
+        let hash = key_hash(key);
+        self.tallies[partition as usize].count(hash, (key.len() + value.len()) as u64);
         let value = if sorter.options.keys_only { &value_length } else { value };
         let record = Record {
             row,
-            hash: key_hash(key),
+            hash,
             partition,
             key,
             value,

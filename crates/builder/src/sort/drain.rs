@@ -125,23 +125,6 @@ impl Drain<'_> {
         Ok(dropped)
     }
 
-    /// Drops the duplicates of a part as [`Self::drain`] does, and shows the kept records. Returns the rest of the
-    /// part, and how many duplicates were dropped.
-    pub(crate) fn settle(
-        &self,
-        part: Part,
-        depth: u32,
-        scratch: &mut Scratch,
-        mut show: impl FnMut(&Record<'_>),
-    ) -> Result<(Part, u64), BuildError> {
-        let mut settled = PartWriter::new(self.temporary);
-        let dropped = self.drain(part, depth, scratch, &mut |record| {
-            show(record);
-            settled.add(record)
-        })?;
-        Ok((settled.finish()?, dropped))
-    }
-
     /// Sorts a part in memory.
     fn drain_loaded(
         &self,

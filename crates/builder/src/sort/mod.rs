@@ -17,18 +17,20 @@ mod layout;
 mod parts;
 mod record;
 mod spill;
+mod tally;
 
 use std::path::PathBuf;
 
 use fondaco_model::{PartitionCount, StoreName};
 
-pub(crate) use appender::{Appender, PartitionTally};
+pub(crate) use appender::Appender;
 pub(crate) use bucket::Part;
 pub(crate) use drain::{Drain, PartWriter, Scratch, Winner};
 pub(crate) use layout::{Layout, MEMORY_BYTES_MIN};
 pub(crate) use parts::in_threads;
 pub(crate) use record::{Positions, Record, RowId};
-pub(crate) use spill::temporary_file;
+pub(crate) use spill::{SpillFile, temporary_file};
+pub(crate) use tally::{PartitionTally, SAMPLE_BYTES};
 
 use bucket::Buckets;
 

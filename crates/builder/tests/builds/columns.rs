@@ -360,18 +360,6 @@ fn other_columnar_formats_are_refused_with_a_way() {
     for (name, magic, format, reader) in [
         ("a.orc", &b"ORC\x01"[..], "ORC", "pyarrow.orc.read_table"),
         (
-            "a.arrow",
-            b"ARROW1\0\0",
-            "Arrow IPC (Feather)",
-            "pyarrow.feather.read_table",
-        ),
-        (
-            "a.arrows",
-            b"\xff\xff\xff\xff\x90\0\0\0",
-            "Arrow IPC (a stream)",
-            "pyarrow.ipc.open_stream",
-        ),
-        (
             "a.parquet",
             b"FEA1\0\0\0\0",
             "Feather, version 1",

@@ -8,7 +8,7 @@ use crate::generate::{Place, get, write_binary_rows};
 use fondaco_builder::{
     BuildError, BuildOptions, IncrementOptions, IncrementReport, OnDuplicate, Progress, ValueSelection, build_increment,
 };
-use fondaco_format::{ChunkWriter, Compression, MANIFEST_FILE, Manifest, Patch, Version, key_hash, verify};
+use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Patch, Version, key_hash, verify};
 use proptest::prelude::*;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -93,7 +93,7 @@ fn check_patches(base: &Path, made: &Path) {
         let path = made.join(&patch.patch.name);
         let opened = Patch::open(&path, File::open(&path).unwrap()).unwrap();
         assert_eq!(opened.base, patch.base.checksum);
-        let mut writer = ChunkWriter::new(opened.plan, Vec::new()).unwrap();
+        let mut writer = opened.begin(Vec::new());
         let mut old = File::open(base.join(&patch.base.name)).unwrap();
         opened.apply((base, &mut old), &mut writer).unwrap();
         let (entry, data, index) = writer.finish(Vec::new()).unwrap();

@@ -11,6 +11,7 @@ mod producers;
 mod refusals;
 mod selection;
 mod sort;
+mod tasks;
 mod times;
 mod typed;
 mod types;

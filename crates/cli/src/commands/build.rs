@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use fondaco_builder::task::read_dictionary;
 use fondaco_builder::{BuildOptions, InputFormat, KnownIds, OnDuplicate, ValueSelection};
 use fondaco_format::Compression;
 use fondaco_model::{PartitionCount, StoreName, ValueType};
@@ -59,7 +60,7 @@ pub struct InputOptions {
     #[arg(long, value_name = "TYPE")]
     pub value_type: Option<ValueType>,
 
-    /// The format of the input: parquet, avro, jsonl or csv; the default follows the file names
+    /// The format of the input: parquet, avro, jsonl, csv or arrow; the default follows the file names
     #[arg(long)]
     pub format: Option<InputFormat>,
 
@@ -94,6 +95,10 @@ pub struct InputOptions {
     #[arg(long, default_value = "none", value_name = "none|lz4|zstd")]
     pub compress: Compression,
 
+    /// The dictionary of zstd: a file dictionary-….zstd of a version, as a path or a URL; the default is made of a sample
+    #[arg(long, value_name = "FILE")]
+    pub dictionary: Option<String>,
+
     /// How much memory to use, for instance 512MiB or 4GiB; the process takes up to 256MiB more
     #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: u64,
@@ -121,12 +126,12 @@ impl InputOptions {
         &self,
         partitions: PartitionCount,
         location: Option<&Location>,
-    ) -> Result<BuildOptions, WrongUsage> {
+    ) -> anyhow::Result<BuildOptions> {
         let is_graph = self.graph.edges.is_some();
         let other_type = self.value_type.filter(|value_type| *value_type != ValueType::Graph);
         if let (true, Some(other)) = (is_graph, other_type) {
             let usage = format!("--edges builds a graph, and the type of values is {other}: leave out --value-type");
-            return Err(WrongUsage(usage));
+            return Err(WrongUsage(usage).into());
         }
         let work = self.work.clone().unwrap_or_else(std::env::temp_dir);
         Ok(BuildOptions {
@@ -158,6 +163,7 @@ impl InputOptions {
                 .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
             temporary: work,
             dry_run: self.dry_run,
+            dictionary: self.dictionary.as_deref().map(read_dictionary).transpose()?,
         })
     }
 }
@@ -190,7 +196,7 @@ pub struct BuildCommandOptions {
         id = "incremental",
         long = "base",
         value_name = "DIRECTORY",
-        conflicts_with_all = ["edges", "compress", "chunk_size", "value_type"]
+        conflicts_with_all = ["edges", "compress", "dictionary", "chunk_size", "value_type"]
     )]
     pub base: Option<PathBuf>,
 

@@ -29,6 +29,7 @@ pub mod store;
 mod store_flags;
 mod stream_options;
 mod target_options;
+pub mod task;
 pub mod user;
 mod versioned_options;
 pub mod versions;

@@ -22,6 +22,7 @@ mod starts;
 mod store_options;
 mod stream_problems;
 mod swaps;
+mod tasks;
 mod told;
 #[path = "../../../format/tests/written/files.rs"]
 mod version_files;

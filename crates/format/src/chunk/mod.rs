@@ -5,9 +5,9 @@
 
 pub(crate) mod data;
 pub(crate) mod index;
+mod places;
 pub(crate) mod reader;
 pub(crate) mod sink;
-mod starts;
 pub(crate) mod writer;
 
 use fondaco_model::PartitionId;

@@ -1,27 +1,28 @@
 //! Writes one chunk, record by record, to any two writers.
 //!
-//! The data file is written in one pass, and the index after it, so that both can be streamed to a remote store. Only
-//! the index is kept in memory: 4 bytes per bucket, or a part of it if the rest is in a temporary file.
+//! The data file is written in one pass, and the index after it, so that both can be streamed to a remote store. The
+//! size of the index follows from the records themselves, so nothing has to be known about them before. Until then the
+//! place of each record is noted: 12 bytes, in memory, or mostly in a temporary file.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 
 use fondaco_model::{KEY_BYTES_MAX, PartitionId};
 
 use super::ChunkIdentity;
 use super::data::{DATA_HEADER_BYTES, DataHeader};
 use super::index::{IndexHeader, blocks, bucket_count};
+use super::places::Places;
 use super::sink::{BUFFER_BYTES, Sink};
-use super::starts::Starts;
-use crate::compression::EncodedValue;
+use crate::compression::{Compression, EncodedValue};
 use crate::error::FormatError;
 use crate::hash::{bucket_of_hash, chunk_of_hash};
 use crate::manifest::ChunkEntry;
 use crate::names::{DATA_KIND, INDEX_KIND};
 use crate::record::{RECORD_BYTES_MAX, write_record};
 
-/// The properties of a chunk that must be known before its first record.
-#[derive(Debug, Clone, Copy)]
+/// The chunk that is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlan {
     /// Its partition.
     pub partition: PartitionId,
@@ -29,11 +30,6 @@ pub struct ChunkPlan {
     pub chunk: u32,
     /// The number of chunks of the partition, at least 1.
     pub chunk_count: u32,
-    /// The approximate number of records: this and the next field determine the size of the index. If there are far
-    /// fewer records in the end, the index becomes smaller.
-    pub records_expected: u64,
-    /// The approximate size of its keys and values, in bytes, uncompressed.
-    pub bytes_expected: u64,
 }
 
 impl ChunkPlan {
@@ -46,21 +42,31 @@ impl ChunkPlan {
     }
 }
 
+/// The two numbers that the size of an index follows from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// The number of records.
+    pub records: u64,
+    /// The bytes of their keys and values, before compression.
+    pub bytes: u64,
+}
+
 /// Writes one chunk.
 pub struct ChunkWriter<W: Write> {
     plan: ChunkPlan,
     identity: ChunkIdentity,
-    bucket_count: u32,
-    /// The offset of each bucket, up to that of the last record.
-    starts: Starts,
+    compression: Compression,
+    places: Places,
     data: Sink<W>,
-    records: u64,
+    counts: ChunkCounts,
+    /// The numbers for the size of the index, if they are not those of the records.
+    index_for: Option<ChunkCounts>,
     last_hash: u64,
 }
 
 impl<W: Write> ChunkWriter<W> {
     /// Starts a chunk whose data goes to `data`. Writes are few and large: no buffering is needed.
-    pub fn new(plan: ChunkPlan, data: W) -> Result<Self, FormatError> {
+    pub fn new(plan: ChunkPlan, compression: Compression, data: W) -> Self {
         let identity = plan.identity();
         assert!(
             plan.chunk < plan.chunk_count,
@@ -70,23 +76,36 @@ impl<W: Write> ChunkWriter<W> {
         );
         let mut data = Sink::new(data);
         data.buffer.extend_from_slice(&DataHeader { identity }.to_bytes());
-        let bucket_count = divisible(bucket_count(plan.records_expected, plan.bytes_expected));
-        Ok(Self {
+        Self {
             plan,
             identity,
-            bucket_count,
-            starts: Starts::default(),
+            compression,
+            places: Places::default(),
             data,
-            records: 0,
+            counts: ChunkCounts::default(),
+            index_for: None,
             last_hash: 0,
-        })
+        }
     }
 
-    /// Stores the unwritten part of the index in this empty file. Then memory does not grow with the number of records.
+    /// Stores the places of many records in an empty file that this makes. Then memory does not grow with their number.
     #[must_use]
-    pub fn with_table_in(mut self, file: File) -> Self {
-        self.starts.keep_in(file);
+    pub fn with_places_in(mut self, make_file: impl FnOnce() -> io::Result<File> + Send + 'static) -> Self {
+        self.places.keep_in(Box::new(make_file));
         self
+    }
+
+    /// Makes an index for these numbers instead of those of the records: for a patch of an earlier release, which took
+    /// the averages of all chunks of a partition.
+    #[must_use]
+    pub(crate) fn with_index_for(mut self, counts: ChunkCounts) -> Self {
+        self.index_for = Some(counts);
+        self
+    }
+
+    /// The records so far.
+    pub fn counts(&self) -> ChunkCounts {
+        self.counts
     }
 
     /// Adds a record. Records must come in ascending order of their hashes, in any order among equal hashes, and
@@ -111,11 +130,10 @@ impl<W: Write> ChunkWriter<W> {
                 chunk: self.identity.chunk,
             });
         }
-        let bucket = bucket_of_hash(hash, self.identity.chunk_count, self.bucket_count);
-        let filled = self.starts.fill(bucket as usize + 1, start as u32);
-        filled.map_err(FormatError::Table)?;
+        self.places.add(hash, start as u32).map_err(FormatError::Table)?;
         write_record(&mut self.data.buffer, key, value.bytes, value.stored_as_is);
-        self.records += 1;
+        self.counts.records += 1;
+        self.counts.bytes += key.len() as u64 + value.value_bytes(self.compression);
         self.last_hash = hash;
         if self.data.buffer.len() >= BUFFER_BYTES {
             self.data.write_buffer().map_err(FormatError::Write)?;
@@ -126,22 +144,25 @@ impl<W: Write> ChunkWriter<W> {
     /// Finishes the chunk: writes the rest of the data, then the index to `index`. Returns the chunk's entry for the
     /// manifest, and both writers for the caller to sync and close. The caller renames the files to the names in the
     /// entry, which are derived from their contents.
-    pub fn finish<I: Write>(mut self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
+    pub fn finish<I: Write>(self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
         let data_bytes = self.data.position();
-        let filled = self.starts.fill(self.bucket_count as usize, data_bytes as u32);
-        filled.map_err(FormatError::Table)?;
-        let joined = self.joined_buckets();
-        let ChunkIdentity { partition, chunk, .. } = self.identity;
+        let ChunkIdentity {
+            partition,
+            chunk,
+            chunk_count,
+        } = self.identity;
         let (data_entry, data) = self.data.finish(&self.plan, DATA_KIND)?;
         debug_assert!(data_entry.bytes == data_bytes && data_bytes >= DATA_HEADER_BYTES as u64);
+        let sized_for = self.index_for.unwrap_or(self.counts);
         let header = IndexHeader {
             identity: self.identity,
-            bucket_count: self.bucket_count / joined,
-            records: self.records,
+            bucket_count: divisible(bucket_count(sized_for.records, sized_for.bytes)),
+            records: self.counts.records,
             data_bytes,
         };
+        let places = self.places.read().map_err(FormatError::Table)?;
+        let starts = starts(places, chunk_count, header.bucket_count, data_bytes as u32);
         let mut sink = Sink::new(index);
-        let starts = self.starts.every(joined as usize).map_err(FormatError::Table)?;
         for block in blocks(header, starts) {
             sink.buffer.extend_from_slice(&block.map_err(FormatError::Table)?);
             if sink.buffer.len() >= BUFFER_BYTES {
@@ -152,43 +173,43 @@ impl<W: Write> ChunkWriter<W> {
         let entry = ChunkEntry {
             partition,
             chunk,
-            records: self.records,
+            records: self.counts.records,
             data: data_entry,
             index: index_entry,
             further: Vec::new(),
         };
         Ok((entry, data, index))
     }
-
-    /// The number of neighbouring buckets that are merged into one. It is more than one if there are at least twice
-    /// as many buckets as the records need, since dropped duplicates had been counted, too. A bucket is a range of
-    /// hashes, so merged buckets are one range.
-    fn joined_buckets(&self) -> u32 {
-        let ChunkPlan {
-            records_expected,
-            bytes_expected,
-            ..
-        } = self.plan;
-        let bytes = u128::from(bytes_expected) * u128::from(self.records) / u128::from(records_expected.max(1));
-        let needed = bucket_count(self.records, bytes.min(u128::from(u64::MAX)) as u64);
-        floor_power_of_two(self.bucket_count / needed).min(divisor(self.bucket_count))
-    }
 }
 
-/// The least number of buckets after merging those of a chunk with many.
+/// The offset of each bucket: that of the first record in it or in a later one.
+fn starts(
+    mut places: impl Iterator<Item = io::Result<(u64, u32)>>,
+    chunk_count: u32,
+    bucket_count: u32,
+    data_bytes: u32,
+) -> impl Iterator<Item = io::Result<u32>> {
+    // The bucket and the offset of the next record.
+    let mut next = None;
+    (0..bucket_count).map(move |bucket| {
+        loop {
+            match next {
+                Some((of_next, start)) if of_next >= bucket => return Ok(start),
+                _ => match places.next().transpose()? {
+                    Some((hash, start)) => next = Some((bucket_of_hash(hash, chunk_count, bucket_count), start)),
+                    None => return Ok(data_bytes),
+                },
+            }
+        }
+    })
+}
+
+/// Numbers of buckets are multiples of a power of two that is far smaller, so that they do not differ from those of
+/// earlier releases, which merged neighbouring buckets. Those releases make chunks from patches.
 const BUCKETS_JOINED_MIN: u32 = 256;
 
-/// A number of buckets, at least as large, that allows many of them to be merged.
+/// A number of buckets, at least as large, that is such a multiple.
 fn divisible(buckets: u32) -> u32 {
-    let rounded = buckets.checked_next_multiple_of(divisor(buckets));
-    rounded.unwrap_or(buckets)
-}
-
-/// How many buckets can be merged into one: a power of two that is far smaller than their number.
-fn divisor(buckets: u32) -> u32 {
-    floor_power_of_two(buckets / BUCKETS_JOINED_MIN)
-}
-
-fn floor_power_of_two(n: u32) -> u32 {
-    1 << n.max(1).ilog2()
+    let divisor = 1 << (buckets / BUCKETS_JOINED_MIN).max(1).ilog2();
+    buckets.checked_next_multiple_of(divisor).unwrap_or(buckets)
 }

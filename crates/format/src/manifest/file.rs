@@ -67,6 +67,16 @@ impl Manifest {
         format!("{{\"manifest\": {inner},\n\"checksum\": \"{checksum}\",\n{built}\n").into_bytes()
     }
 
+    /// The checksum that identifies the version, if this library wrote the manifest.
+    pub fn checksum(&self) -> Checksum {
+        // Plain data with text keys: serialising it into memory cannot fail.
+        Checksum::of(
+            serde_json::to_string_pretty(self)
+                .expect("a manifest is plain data")
+                .as_bytes(),
+        )
+    }
+
     /// Reads a manifest.
     ///
     /// # Errors

@@ -4,21 +4,26 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fondaco_format::{
-    Checksum, ChunkEntry, ChunkPlan, ChunkWriter, Compression, Encoder, FormatError, Patch, key_hash, write_change,
-    write_patch,
+    Checksum, ChunkCounts, ChunkEntry, ChunkPlan, ChunkWriter, Compression, Encoder, FormatError, Patch, key_hash,
+    write_change, write_patch,
 };
 use fondaco_model::PartitionId;
 use proptest::prelude::*;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn plan(records: &Records) -> ChunkPlan {
+fn plan() -> ChunkPlan {
     ChunkPlan {
         partition: PartitionId::new(3),
         chunk: 0,
         chunk_count: 1,
-        records_expected: records.len() as u64,
-        bytes_expected: records
+    }
+}
+
+fn counts(records: &Records) -> ChunkCounts {
+    ChunkCounts {
+        records: records.len() as u64,
+        bytes: records
             .iter()
             .map(|(key, value)| (key.len() + value.len()) as u64)
             .sum(),
@@ -33,10 +38,11 @@ fn in_order<V>(records: &BTreeMap<Vec<u8>, V>) -> Vec<(u64, &Vec<u8>, &V)> {
 
 fn written(records: &Records) -> (ChunkEntry, Vec<u8>, Vec<u8>) {
     let mut encoder = Encoder::new(Compression::Lz4, None).unwrap();
-    let mut writer = ChunkWriter::new(plan(records), Vec::new()).unwrap();
+    let mut writer = ChunkWriter::new(plan(), Compression::Lz4, Vec::new());
     for (hash, key, value) in in_order(records) {
         writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
     }
+    assert_eq!(writer.counts(), counts(records));
     writer.finish(Vec::new()).unwrap()
 }
 
@@ -47,12 +53,14 @@ fn patch(base: Checksum, new: &Records, changes: &BTreeMap<Vec<u8>, Option<Vec<u
         let value = value.as_ref().map(|value| encoder.encode(value).unwrap());
         write_change(&mut bytes, key, value);
     }
-    write_patch(base, &plan(new), &bytes[..], Vec::new()).unwrap().1
+    write_patch(base, &plan(), counts(new), &bytes[..], Vec::new())
+        .unwrap()
+        .1
 }
 
 fn applied(patch: &[u8], base: &[u8]) -> Result<(ChunkEntry, Vec<u8>, Vec<u8>), FormatError> {
     let patch = Patch::open(Path::new("patch"), patch)?;
-    let mut writer = ChunkWriter::new(patch.plan, Vec::new())?;
+    let mut writer = patch.begin(Vec::new());
     patch.apply((Path::new("base"), &mut &base[..]), &mut writer)?;
     writer.finish(Vec::new())
 }
@@ -108,10 +116,10 @@ fn records_of_another_chunk_or_out_of_order_are_refused() {
     }
     let half = ChunkPlan {
         chunk_count: 2,
-        ..plan(&records)
+        ..plan()
     };
-    for (plan, expected) in [(plan(&records), "out of order"), (half, "another chunk")] {
-        let (_, patch) = write_patch(base.data.checksum, &plan, &changes[..], Vec::new()).unwrap();
+    for (plan, expected) in [(plan(), "out of order"), (half, "another chunk")] {
+        let (_, patch) = write_patch(base.data.checksum, &plan, counts(&records), &changes[..], Vec::new()).unwrap();
         let error = applied(&patch, &data).unwrap_err();
         assert!(error.is_corruption() && error.to_string().contains(expected), "{error}");
     }

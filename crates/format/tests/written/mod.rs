@@ -53,15 +53,10 @@ pub fn write_for(store: &str, dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, 
             partition,
             chunk,
             chunk_count: shape.chunks,
-            records_expected: records.len() as u64,
-            bytes_expected: records
-                .iter()
-                .map(|(_, key, value)| (key.len() + value.len()) as u64)
-                .sum(),
         };
         let path = |kind| dir.join(unnamed_chunk_file(partition, chunk, kind));
         let data = File::create(path(DATA_KIND)).unwrap();
-        let mut writer = ChunkWriter::new(plan, data).unwrap();
+        let mut writer = ChunkWriter::new(plan, shape.compression, data);
         for (hash, key, value) in records {
             writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
         }

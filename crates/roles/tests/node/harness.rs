@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fondaco_format::{
-    ChunkPlan, Compression, DATA_HEADER_BYTES, MANIFEST_FILE, Manifest, PatchEntry, RECORD_HEADER_BYTES, write_patch,
+    ChunkCounts, ChunkPlan, Compression, DATA_HEADER_BYTES, MANIFEST_FILE, Manifest, PatchEntry, RECORD_HEADER_BYTES,
+    write_patch,
 };
 use fondaco_roles::{Config, Fondaco, Running};
 pub use fondaco_testing::{eventually, until};
@@ -92,10 +93,12 @@ impl Builds {
                 partition: chunk.partition,
                 chunk: chunk.chunk,
                 chunk_count: 2,
-                records_expected: chunk.records,
-                bytes_expected: (records.len() - chunk.records as usize * RECORD_HEADER_BYTES) as u64,
             };
-            let (patch, bytes) = write_patch(base.data.checksum, &plan, records, Vec::new()).unwrap();
+            let counts = ChunkCounts {
+                records: chunk.records,
+                bytes: (records.len() - chunk.records as usize * RECORD_HEADER_BYTES) as u64,
+            };
+            let (patch, bytes) = write_patch(base.data.checksum, &plan, counts, records, Vec::new()).unwrap();
             std::fs::write(dir.join(&patch.name), bytes).unwrap();
             manifest.patches.push(PatchEntry {
                 partition: chunk.partition,

@@ -60,7 +60,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         return Err(missing(BuildError::missing_column(path, name, columns)));
     }
     let place = |name: &str| columns.iter().position(|column| *column == name);
-    let chosen = Chosen::find(reading, path, &columns, place).map_err(missing)?;
+    let chosen = Chosen::find(&reading.conversion, path, &columns, place).map_err(missing)?;
     let kind = |place: usize| match place.checked_sub(fields_in_row).map(|place| &constants[place]) {
         Some(constant) if constant.is_integer() => "integer",
         Some(constant) if constant.value.is_none() => drift::NULL,
@@ -69,7 +69,10 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     let used = chosen
         .places()
         .map(|place| (columns[place].to_owned(), kind(place).to_owned()));
-    reading.drift.check(&reading.files.paths, file, used.collect())?;
+    reading
+        .conversion
+        .drift
+        .check(&reading.files.paths, file, used.collect())?;
     reading.note_schema(file, 0, || {
         chosen.schema(|place| Column {
             name: columns[place].to_owned(),
