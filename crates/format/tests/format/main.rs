@@ -13,3 +13,4 @@ mod partial;
 mod patch;
 mod scan_reads;
 mod unreadable;
+mod vectors;
