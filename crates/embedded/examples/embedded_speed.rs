@@ -5,7 +5,8 @@
 //! cargo run --release -p fondaco-embedded --example embedded_speed -- [KEYS [VALUE_BYTES [SECONDS]]]
 //! ```
 //!
-//! All data is in memory, and each side has one thread that asks. The node has one event loop.
+//! Each side has one thread that asks, and the node has one event loop. At the end, the same version is read after its
+//! pages were dropped from memory: one key after the other, and in batches.
 
 use std::error::Error;
 use std::fs;
@@ -26,6 +27,9 @@ const BATCH: usize = 100;
 
 /// How many requests a pipeline has.
 const PIPELINE: usize = 64;
+
+/// How many keys are read from the disk.
+const COLD_KEYS: usize = 5000;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -103,6 +107,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let ratio = peer.map_or_else(String::new, |peer| format!("  {:.1} times the node", rate / peer));
         println!("{name:<30} {rate:>12.0}{ratio}");
     }
+    let built = built.local_path().ok_or("it is a directory")?;
+    let [cold_get, cold_many] = [
+        cold(built, &singles[..COLD_KEYS], 1)?,
+        cold(built, &singles[COLD_KEYS..][..COLD_KEYS], BATCH)?,
+    ];
+    println!("{:<30} {cold_get:>12.0}", "get, from the disk");
+    println!(
+        "{:<30} {cold_many:>12.0}  {:.1} times get",
+        "get_many of 100, from the disk",
+        cold_many / cold_get
+    );
     drop(reader);
     tokio::runtime::Builder::new_current_thread()
         .build()?
@@ -147,6 +162,22 @@ fn push(client: &Client, built: &Location) -> Result<(), Box<dyn Error>> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+/// Drops a version from memory, and looks these keys up in batches: how many keys a second.
+fn cold(built: &Path, keys: &[String], batch: usize) -> Result<f64, Box<dyn Error>> {
+    for entry in fs::read_dir(built)? {
+        let file = fs::File::open(entry?.path())?;
+        file.sync_all()?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
+    let reader = Reader::open(built)?;
+    reader.warm()?;
+    let began = Instant::now();
+    for keys in keys.chunks(batch) {
+        assert!(reader.get_many(keys)?.iter().all(|value| value.is_some()));
+    }
+    Ok(keys.len() as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Asks for these again and again: how many keys a second. Each request has to find bytes.

@@ -85,8 +85,8 @@ pub enum EmbeddedError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
 
-    /// A fetch ended by a panic.
-    #[error("a fetch ended by a panic, which was printed: report it")]
+    /// A thread that follows a store or fetches a version ended by a panic.
+    #[error("a thread of the reader ended by a panic, which was printed: report it, and open the reader again")]
     Panicked,
 
     /// Another process uses the directory.

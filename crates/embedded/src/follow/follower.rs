@@ -4,6 +4,7 @@
 //! Level-triggered: after each event it compares what is here with the current version of the cluster, and begins the
 //! next step.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -35,10 +36,9 @@ impl Drop for Following {
     fn drop(&mut self) {
         // The thread is there until it receives this, unless it has panicked.
         let _ = self.events.send(Event::Stop);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that follows a store ended by a panic");
+        if let Some(thread) = self.thread.take() {
+            // A panic was caught, and is in the status.
+            let _ = thread.join();
         }
     }
 }
@@ -124,7 +124,16 @@ pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following),
         _ => {}
     }
     let io = EmbeddedError::io("start a thread for", follower.options.directory.clone());
-    let run = move || follower.run(&receiver);
+    let theirs = Arc::clone(&shared);
+    let run = move || {
+        let run = AssertUnwindSafe(|| follower.run(&receiver));
+        if catch_unwind(run).is_err() {
+            theirs.change(|facts| {
+                facts.state = Some(State::Stopped);
+                facts.error = Some(EmbeddedError::Panicked.to_string());
+            });
+        }
+    };
     let thread = std::thread::Builder::new()
         .name("follow".into())
         .spawn(run)
@@ -323,8 +332,8 @@ impl Follower {
         let control = Arc::new(FetchControl::new(SystemClock));
         let (sender, theirs) = (self.sender.clone(), Arc::clone(&control));
         let run = move || {
-            let run = std::panic::AssertUnwindSafe(|| job.run(&sources, &theirs));
-            let result = std::panic::catch_unwind(run).unwrap_or(Err(EmbeddedError::Panicked));
+            let run = AssertUnwindSafe(|| job.run(&sources, &theirs));
+            let result = catch_unwind(run).unwrap_or(Err(EmbeddedError::Panicked));
             if matches!(&result, Err(EmbeddedError::Fetch(FetchError::DiskFull { .. }))) {
                 // The files stay for the next attempt, unless they fill the disk.
                 let _ = delete_tree(&job.fetching_dir);

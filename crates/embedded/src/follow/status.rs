@@ -26,6 +26,8 @@ pub enum State {
     NoStore,
     /// The store has no version yet.
     NoVersion,
+    /// The thread ended by a panic, perhaps of the function that is called after a swap. The last version is still read.
+    Stopped,
 }
 
 impl State {
@@ -38,6 +40,7 @@ impl State {
             Self::Unreachable => "unreachable",
             Self::NoStore => "no store",
             Self::NoVersion => "no version",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -210,6 +210,61 @@ fn a_reader_outlives_the_cluster_and_starts_without_it() {
 }
 
 #[test]
+fn a_version_that_is_not_kept_is_fetched_again_after_a_rollback() {
+    let node = Node::start();
+    let mut options = node.options();
+    options.keep = 0;
+    let reader = Reader::follow(options).unwrap();
+    for mark in 1..=2 {
+        node.push(mark);
+        reader.wait_for(number(mark), PATIENCE).unwrap();
+        until("the version before to be deleted", || {
+            on_disk(&node.directory()).0 == [mark].into()
+        });
+    }
+    node.rollback();
+    reader.wait_for(number(1), PATIENCE).unwrap();
+    has(&reader, 1);
+}
+
+#[test]
+fn a_rollback_stops_the_fetch_of_the_version_that_it_leaves() {
+    let node = Node::start();
+    for mark in 1..=2 {
+        node.push(mark);
+    }
+    let mut options = node.options();
+    options.rate_limit_bytes_per_second = Some(20_000);
+    node.reader().wait_for(number(2), PATIENCE).unwrap();
+    node.rollback();
+    node.reader().wait_for(number(1), PATIENCE).unwrap();
+    let reader = Reader::follow(options).unwrap();
+    let next = node.push(3);
+    until("the fetch to begin", || {
+        let status = reader.status();
+        status.target == Some(next) && status.progress.is_some_and(|progress| progress.bytes_done > 0)
+    });
+    assert_eq!(reader.status().state, State::Fetching);
+    node.rollback();
+    until("the fetch to end", || reader.status().progress.is_none());
+    assert_eq!(wait_for_state(&reader, State::Current), None);
+    has(&reader, 1);
+    assert!(!on_disk(&node.directory()).0.contains(&next.get()));
+}
+
+#[test]
+fn a_panic_of_the_callers_function_is_in_the_status() {
+    let node = Node::start();
+    let mut options = node.options();
+    options.on_swap = Some(Arc::new(|_| panic!("by the test")));
+    let reader = Reader::follow(options).unwrap();
+    node.push(1);
+    let error = wait_for_state(&reader, State::Stopped).unwrap();
+    assert!(error.contains("panic"), "{error}");
+    has(&reader, 1);
+}
+
+#[test]
 fn a_reader_that_starts_before_its_cluster_waits_for_it() {
     let mut node = Node::start();
     node.push(1);
