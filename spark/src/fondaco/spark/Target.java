@@ -1,0 +1,59 @@
+package fondaco.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+
+/** What the cluster says of the store before a version is built. */
+record Target(int partitions, String valueType, String base, boolean deploys) {
+    static Target of(Options options, Program program, String store, boolean incremental) {
+        boolean deploys = options.flag("deploy", true);
+        Integer partitions = options.number("partitions");
+        String base = options.text("base");
+        if (!deploys && !options.hasCluster()) {
+            if (partitions == null) {
+                throw new FondacoException("without a cluster (option \"http\"), option \"partitions\" must say how many partitions the cluster"
+                        + " has that will serve the version");
+            }
+            if (incremental && base == null) {
+                throw new FondacoException("without a cluster (option \"http\"), mode append needs option \"base\": the location of the version that the rows change");
+            }
+            return new Target(partitions, null, incremental ? base : null, false);
+        }
+
+        JsonNode status = program.json("status", "--json");
+        int served = status.path("cluster").path("partitions").asInt(status.path("process").path("partitions").asInt());
+        if (partitions != null && partitions != served) {
+            throw new FondacoException("option \"partitions\" is " + partitions + ", but the cluster has " + served + ": leave it out");
+        }
+        if (options.flag("create", false)) {
+            create(options, program, store, status);
+        }
+        JsonNode shown = program.json("store", "show", store, "--json");
+        String valueType = shown.path("value_type").asText("bytes");
+        if (!shown.path("kind").asText().equals("versioned") && incremental && base == null) {
+            base = current(shown);
+            if (base == null) {
+                throw new FondacoException("store \"" + store + "\" has no version to append to: write with mode(\"overwrite\") first");
+            }
+        }
+        return new Target(served, valueType, incremental ? base : null, deploys);
+    }
+
+    /** The location of the current version of a store, as {@code fondaco store show} prints it; null if it has none. */
+    static String current(JsonNode store) {
+        for (JsonNode version : store.path("versions")) {
+            if (version.path("current").asBoolean()) {
+                return version.path("source").asText();
+            }
+        }
+        return null;
+    }
+
+    private static void create(Options options, Program program, String store, JsonNode status) {
+        for (JsonNode each : status.path("stores")) {
+            if (each.path("name").asText().equals(store)) {
+                return;
+            }
+        }
+        program.json("store", "create", store, "--value-type", options.text("valueType", "bytes"), "--json");
+    }
+}
