@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$
 QUICK_TESTS = allocations builds format model request
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-feast test-console test-package test-upgrade package bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-feast test-console test-package test-upgrade test-spark package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -26,7 +26,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-feast test-console test-package test-upgrade ## Run all tests
+test: test-rust test-clients test-feast test-console test-package test-upgrade test-spark ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -53,6 +53,12 @@ test-package: ## Install, upgrade, remove and purge the Debian package under a s
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run
 	deploy/debian/test
+
+test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (five minutes)
+	tests/set-up
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	tests/spark/run
 
 test-upgrade: ## Upgrade a cluster to a build that plays the next release, one process after the other (half a minute after compiling)
 	tests/set-up

@@ -89,8 +89,8 @@ def test_a_program_that_is_missing_is_named(rows, build, output):
     refused(build, output, rows, ["/no/fondaco", "binary"], binary="/no/fondaco")
 
 
-def test_a_cancelled_job_leaves_nothing(spark, rows, build, output):
-    slow = rows.repartition(2).withColumn("slept", F.expr("reflect('java.lang.Thread', 'sleep', 20L)"))
+def test_a_cancelled_job_leaves_nothing(spark, build, output):
+    slow = spark.range(0, 1000, 1, 2).selectExpr("cast(id AS STRING) AS id", "reflect('java.lang.Thread', 'sleep', 20L) AS slept")
     failure = []
 
     def write():
@@ -101,10 +101,10 @@ def test_a_cancelled_job_leaves_nothing(spark, rows, build, output):
 
     writer = threading.Thread(target=write)
     writer.start()
+    servers.wait_until("the output", lambda: left_in(output))
     tracker = spark.sparkContext.statusTracker()
     servers.wait_until("tasks to run", lambda: any(
         (info := tracker.getStageInfo(stage)) and info.numActiveTasks > 0 for stage in tracker.getActiveStageIds()))
-    servers.wait_until("the output", lambda: left_in(output))
     spark.sparkContext.cancelAllJobs()
     writer.join(60)
     assert failure and "ancel" in failure[0]

@@ -55,8 +55,11 @@ final class Child implements AutoCloseable {
 
     /** The executor and its host, for messages. */
     static String place() {
+        if (TaskContext.get() == null) {
+            return "the driver";
+        }
         SparkEnv environment = SparkEnv.get();
-        return environment == null ? "the driver" : "executor " + environment.executorId() + " (" + environment.blockManager().blockManagerId().host() + ")";
+        return "executor " + environment.executorId() + " (" + environment.blockManager().blockManagerId().host() + ")";
     }
 
     OutputStream input() {

@@ -164,13 +164,15 @@ final class Push {
 
     /** Whether an earlier attempt of this run has built the version; if it left something incomplete, that is deleted. */
     private boolean isComplete(ObjectNode spec, String output) {
-        program.run(new byte[0], "task", "abort", "--spec", spec.toString());
         try {
-            program.runForBytes(new byte[0], "export", "--schema", "--from", output);
+            program.run(new byte[0], "task", "abort", "--spec", spec.toString());
+            return false;
+        } catch (FondacoException error) {
+            if (!error.getMessage().contains("is a complete version")) {
+                throw error;
+            }
             LOG.info("run {} has built {} before", run, output);
             return true;
-        } catch (FondacoException error) {
-            return false;
         }
     }
 

@@ -6,7 +6,7 @@ import java.nio.file.Path;
 
 /**
  * Checks that executors see the driver's directory, if versions are built in a directory: the driver puts a file there, and tasks look for it. The
- * commit deletes it, as every file that does not belong to the version.
+ * commit deletes it, as every file of an attempt.
  */
 final class SharedDirectory {
     private SharedDirectory() {}
@@ -33,7 +33,7 @@ final class SharedDirectory {
     }
 
     private static String marker(String run) {
-        return "_driver-" + run.replaceAll("[^A-Za-z0-9._-]", "_");
+        return "attempt-driver-" + run.replaceAll("[^A-Za-z0-9._-]", "_");
     }
 
     /** The path of a local directory; null for other locations. */

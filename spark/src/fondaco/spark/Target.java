@@ -8,15 +8,13 @@ record Target(int partitions, String valueType, String base, boolean deploys) {
         boolean deploys = options.flag("deploy", true);
         Integer partitions = options.number("partitions");
         String base = options.text("base");
-        if (!deploys && !options.hasCluster()) {
-            if (partitions == null) {
-                throw new FondacoException("without a cluster (option \"http\"), option \"partitions\" must say how many partitions the cluster"
-                        + " has that will serve the version");
-            }
-            if (incremental && base == null) {
-                throw new FondacoException("without a cluster (option \"http\"), mode append needs option \"base\": the location of the version that the rows change");
-            }
+        boolean told = partitions != null && (!incremental || base != null);
+        if (!deploys && told) {
             return new Target(partitions, null, incremental ? base : null, false);
+        }
+        if (!deploys && !options.hasCluster()) {
+            throw new FondacoException("without a cluster (option \"http\"), option \"partitions\" must say how many partitions the cluster has that will"
+                    + " serve the version" + (incremental ? ", and option \"base\" where the version is that the rows change" : ""));
         }
 
         JsonNode status = program.json("status", "--json");
