@@ -25,6 +25,7 @@ from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConf
 from feast.protos.feast.types.EntityKey_pb2 import EntityKey
 from feast.protos.feast.types.Value_pb2 import Value
 from feast.types import Float64, Int64, String
+from fondaco.feast.keys import serialize
 
 FEATURES = {
     **{f"rate_{n}": Float64 for n in range(5)},
@@ -88,9 +89,13 @@ def measure(stores, ask, size, rounds, count):
     return times
 
 
+def key_of(driver):
+    return EntityKey(join_keys=["driver"], entity_values=[Value(int64_val=driver)])
+
+
 def ask_online_store(store, view, drivers):
     online, config = store._get_provider().online_store, store.config
-    keys = [EntityKey(join_keys=["driver"], entity_values=[Value(int64_val=driver)]) for driver in drivers]
+    keys = [key_of(driver) for driver in drivers]
     return lambda: online.online_read(config, view, keys, list(FEATURES))
 
 
@@ -104,8 +109,12 @@ def redis_memory(port):
     return int(next(line for line in lines.stdout.splitlines() if line.startswith("used_memory:")).split(":")[1])
 
 
-def disk_bytes(path):
-    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+def row_bytes(store):
+    """The bytes of a key and its value, of a hundred rows."""
+    online, config = store._get_provider().online_store, store.config
+    keys = serialize([key_of(driver) for driver in range(100)], 3)
+    values = online.connect(config).store("versioned.drivers").get_many(keys)
+    return sum(map(len, [*keys, *values])) / len(keys)
 
 
 def main():
@@ -137,25 +146,14 @@ def main():
                     )
                 }
                 redis_bytes = (redis_memory(port) - empty) / count
-                data = directory / "data"
-                before = disk_bytes(data)
                 stores["versioned"] = feature_store(directory, "versioned", online, path)
-                versioned_bytes = (disk_bytes(data) - before) / count
-                before = disk_bytes(data)
-                stores["batch"] = feature_store(
-                    directory,
-                    "batch",
-                    {**online, "kind": "batch"},
-                    path,
-                    {"type": "fondaco.feast.FondacoComputeEngine"},
-                )
-                batch_bytes = (disk_bytes(data) - before) / count
+                engine = {"type": "fondaco.feast.FondacoComputeEngine"}
+                stores["batch"] = feature_store(directory, "batch", {**online, "kind": "batch"}, path, engine)
+                print(f"\n{count} rows of {len(FEATURES)} features; {os.environ.get('FONDACO_BINARY', 'target/debug')}")
+                version = node.json("versions", "batch.drivers")["versions"][0]
                 print(
-                    f"\n{count} rows of {len(FEATURES)} features; program: {os.environ.get('FONDACO_BINARY', 'target/debug')}"
-                )
-                print(
-                    f"bytes a row: redis {redis_bytes:.0f} in memory, versioned {versioned_bytes:.0f} and batch "
-                    f"{batch_bytes:.0f} on disk\n"
+                    f"bytes a row: redis {redis_bytes:.0f} in memory; fondaco {row_bytes(stores['versioned'][0]):.0f} of key and "
+                    f"value, {version['bytes'] / count:.0f} in a version on disk with its index\n"
                 )
                 print("| | entities | store | median µs | p99 µs | redis / it, median | p99 |")
                 print("|---|---|---|---|---|---|---|")

@@ -397,6 +397,7 @@ class FondacoStore(InfraObject):
         )
 
     def to_proto(self) -> Any:
+        # A registry is no place for credentials: they are those of the process that uses the object.
         content = {"name": self.name, "kind": self.kind, "settings": self.settings.model_dump(exclude={"connection"})}
         return InfraObjectProto.CustomInfra(field=json.dumps(content).encode())
 
