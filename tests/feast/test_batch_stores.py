@@ -89,6 +89,14 @@ def test_a_schema_that_changed_since_the_last_version_leaves_older_rows_readable
     assert drivers.read(1, 2, features=("trips", "rate")) == [[10, 21], [0.5, 7]]
 
 
+def test_a_run_that_is_repeated_pushes_nothing_again(drivers, node):
+    drivers.write([(1, 10, 0.5, NOW), (2, 20, 0.5, NOW)])
+    drivers.materialize()
+    drivers.materialize()
+    assert node.versions(drivers.store_name) == [1]
+    assert drivers.read(1, 2)[0] == [10, 20]
+
+
 def test_a_run_without_rows_pushes_nothing(drivers, node):
     drivers.materialize()
     drivers.materialize(start=NOW - 100 * HOUR, end=NOW - 99 * HOUR)

@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import fondaco
@@ -91,19 +92,20 @@ class FondacoComputeEngine(LocalComputeEngine):
         online.create(self.repo_config, view)
         store = online.connect(self.repo_config).store(store_of(self.repo_config, view))
         spool.close()
-        if spool.count == 0:
-            return
         difference = not self._replace and _served_version(store) is not None
-        batches = _newer(store, spool.batches()) if difference else spool.batches()
-        store.push(
-            pa.RecordBatchReader.from_batches(_SCHEMA, batches),
+        batches = _changes(store, spool.batches()) if difference else spool.batches()
+        first = next(batches, None)
+        if first is None:
+            return
+        pushed = store.push(
+            pa.RecordBatchReader.from_batches(_SCHEMA, chain([first], batches)),
             key="key",
             value="value",
             incremental=difference,
             on_duplicate="last",
             **self._push_options,
         )
-        _await_served(store, store.versions()[0]["version"])
+        _await_served(store, pushed["version"])
 
 
 class _SpoolingEngine(LocalComputeEngine):
@@ -132,7 +134,6 @@ class _Spool:
         self._writer = pa.ipc.new_file(path, _SCHEMA)
         self._schemas: dict[bytes, rows.Names] = {}
         self._micros: dict[bytes, int] = {}
-        self.count = 0
 
     def online_write_batch(self, config: Any, table: Any, data: list[InputRow], progress: Any) -> None:
         schemas, items, micros = encode_rows(config, data)
@@ -143,8 +144,8 @@ class _Spool:
             if digest not in self._schemas:
                 self._schemas[digest] = names
                 items = {rows.schema_key(digest): rows.schema_of(names), **items}
-        self._writer.write_batch(_batch(items))
-        self.count += len(data)
+        if items:
+            self._writer.write_batch(_batch(items))
         if progress:
             progress(len(data))
 
@@ -158,24 +159,21 @@ class _Spool:
                 yield reader.get_batch(number)
 
 
-def _newer(store: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows whose events are not older than those of the current version."""
+def _changes(store: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows that the current version lacks, and whose events are not older than the one that it has."""
     for batch in batches:
         for start in range(0, batch.num_rows, _COMPARE_ROWS):
             piece = batch.slice(start, _COMPARE_ROWS)
-            keys = piece.column("key").to_pylist()
-            values = piece.column("value").to_pylist()
-            yield _batch(
-                {
-                    key: value
-                    for key, value, served in zip(keys, values, store.get_many(keys))
-                    if served is None or key.startswith(rows.schema_key(b"")) or _is_newer(value, served)
-                }
-            )
+            keys, values = piece.column("key").to_pylist(), piece.column("value").to_pylist()
+            items = zip(keys, values, store.get_many(keys))
+            changed = {key: value for key, value, served in items if served is None or _is_newer(value, served)}
+            if changed:
+                yield _batch(changed)
 
 
 def _is_newer(row: bytes, served: bytes) -> bool:
-    return rows.header_of(row)[0] >= rows.header_of(served)[0]
+    # The record of a schema never changes, so only rows are compared by their time.
+    return row != served and rows.header_of(row)[0] >= rows.header_of(served)[0]
 
 
 def _served_version(store: Any) -> int | None:
