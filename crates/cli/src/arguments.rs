@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, cluster, completions, config, deploy, drain, graph, hook, inspect, look_up, nodes, push,
-    rebalance, repair, roles, scan, status, store, task, user, versions, why,
+    backup, balance, build, cluster, completions, config, deploy, drain, export, graph, hook, inspect, look_up, nodes,
+    push, rebalance, repair, roles, scan, status, store, task, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -71,6 +71,8 @@ pub enum Command {
     Mget(look_up::MgetOptions),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
+    /// Write the rows of a store or a version to a Parquet file or as an Arrow stream, with their types
+    Export(export::ExportOptions),
     /// Ask graphs
     #[command(subcommand)]
     Graph(graph::GraphCommand),

@@ -91,6 +91,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Get(options) => commands::look_up::get(&options, output),
         Command::Mget(options) => commands::look_up::mget(&options, output),
         Command::Scan(options) => commands::scan::scan(&options, output),
+        Command::Export(options) => commands::export::export(options, output),
         Command::Graph(command) => commands::graph::run(command, output),
         Command::Status(options) => commands::status::status(&options, output),
         Command::Nodes(options) => commands::nodes::nodes(&options, output),

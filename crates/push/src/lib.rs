@@ -4,7 +4,8 @@
 //! - [`push`]: a build, and a deploy of its result;
 //! - [`deploy`]: a built version goes to one cluster or to several, one after the other, and is watched to its end;
 //! - [`compact`]: a push of the changes that events have made on top of a hybrid store's version;
-//! - [`cancel`]: the end of a push under way.
+//! - [`cancel`]: the end of a push under way;
+//! - [`VersionCopy`]: the files of a version on this machine, for programs that read it.
 //!
 //! The nodes do the work of a deploy; these functions ask for it and watch. They read no arguments, print nothing and install no
 //! signal handlers: an [`Observer`] hears of the progress, and a [`CancelToken`] stops them. Each of them blocks until its job has
@@ -37,6 +38,7 @@ mod target;
 mod task;
 mod topic;
 mod upload;
+mod version_copy;
 
 pub use build::{
     BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, RowsInMemory, build, partition_count,
@@ -52,3 +54,4 @@ pub use rollout::{ClusterOutcome, Clusters, Rolled, State};
 pub use task::{commit_task, write_task};
 pub use topic::Topic;
 pub use upload::UploadResult;
+pub use version_copy::{VersionCopy, manifest_at, manifest_of_current};

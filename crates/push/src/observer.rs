@@ -71,12 +71,19 @@ impl Observer for Quiet {
 pub enum Progress<'a> {
     /// Rows become a version.
     Building(&'a ProgressSnapshot),
-    /// The version that is changed is fetched.
+    /// The version that is changed, or exported, is fetched.
     FetchingBase {
         /// The bytes that are here.
         bytes_done: u64,
         /// The bytes of all files.
         bytes_total: u64,
+    },
+    /// Records are exported.
+    Exporting {
+        /// The number of records so far.
+        records: u64,
+        /// The number of all records, if it is known.
+        records_total: Option<u64>,
     },
     /// The events on top of a version are read.
     ReadingEvents {
@@ -114,7 +121,7 @@ pub enum Note<'a> {
     RowSkipped(&'a str),
     /// The version is built.
     Built(&'a BuildResult),
-    /// The current version of a store is fetched, because the push changes it.
+    /// The current version of a store is fetched, because a push changes it, or because it is exported.
     FetchingBase {
         /// The store.
         store: &'a StoreName,

@@ -9,7 +9,7 @@ use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
 
-use crate::base_version::CurrentVersion;
+use crate::base_version;
 use crate::build::{BuildResult, Earlier, Rows, build};
 use crate::cluster_deploy::{Built, not_local};
 use crate::deploy::Outcome;
@@ -21,6 +21,7 @@ use crate::scratch::Scratch;
 use crate::target::{Target, check_all};
 use crate::topic::Topic;
 use crate::upload;
+use crate::version_copy::VersionCopy;
 
 /// A push.
 #[derive(Debug, Clone)]
@@ -106,11 +107,11 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     options.build.partitions = partitions;
     let served = served_ids(&first.client, &first.endpoint, name, store.as_ref())?;
     let work = options.build.temporary.clone();
-    let find = |store| CurrentVersion::find(&first.client, &first.endpoint, (name, store), &work, job);
+    let find = |store| base_version::find(&first.client, &first.endpoint, (name, store), &work, job);
     let base = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
     let from = Earlier {
         known: served.as_ref().map(|served| served as &dyn KnownIds),
-        base: base.as_ref().map(CurrentVersion::dir),
+        base: base.as_ref().map(VersionCopy::dir),
         has_final_values: options.events_on.is_some(),
     };
     if options.build.dry_run {

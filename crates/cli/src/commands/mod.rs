@@ -9,6 +9,7 @@ pub mod completions;
 pub mod config;
 pub mod deploy;
 pub mod drain;
+pub mod export;
 pub mod graph;
 mod graph_input;
 pub mod hook;

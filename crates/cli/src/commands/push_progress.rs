@@ -7,7 +7,7 @@ use std::time::Duration;
 use fondaco_api::{AbsentNode, PushResource, ReplicaResource};
 use fondaco_builder::{Phase, ProgressSnapshot};
 use fondaco_model::cluster::ReplicaState;
-use fondaco_push::{Job, Note, Observer, Progress, PushError, with_causes};
+use fondaco_push::{Job, Note, Observer, Progress, with_causes};
 
 use super::build;
 use super::push_outcome::cluster_text;
@@ -16,7 +16,10 @@ use crate::output::{self, Output};
 use crate::progress::{Display, rate};
 
 /// Runs a job, shows its progress, and cancels it at the first signal.
-pub fn with_job<T>(output: &Output, run: impl FnOnce(Job<'_>) -> Result<T, PushError>) -> anyhow::Result<T> {
+pub fn with_job<T, E>(output: &Output, run: impl FnOnce(Job<'_>) -> Result<T, E>) -> anyhow::Result<T>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
     let interrupt = Interrupt::listen()?;
     let observer = Reporter {
         output,
@@ -47,6 +50,15 @@ impl Observer for Reporter<'_> {
             } => {
                 let details = format!("{} of {}", output::bytes(bytes_done), output::bytes(bytes_total));
                 display.show("fetching", fraction(bytes_done, bytes_total), &details);
+            }
+            Progress::Exporting { records, records_total } => {
+                let rows = output::count(rate(records, display.phase_time()));
+                let details = format!("{} records, {rows} records/s", output::count(records));
+                display.show(
+                    "exporting",
+                    records_total.map_or(0.0, |total| fraction(records, total)),
+                    &details,
+                );
             }
             Progress::ReadingEvents { keys } => {
                 display.show("reading events", 0.0, &format!("{} keys", output::count(keys)));
@@ -107,7 +119,7 @@ fn note_text(note: Note<'_>) -> String {
         Note::RowSkipped(row) => format!("skipped: {row}"),
         Note::Built(built) => build::text(built).trim_end().to_owned(),
         Note::FetchingBase { store, version } => {
-            format!("fetching version {version} of store {store}, which is changed")
+            format!("fetching version {version} of store {store}")
         }
         Note::StoreCreated(store) => format!("created store {store}"),
         Note::StoreExists(store) => format!("store {store} was created meanwhile: pushing to it"),

@@ -7,6 +7,7 @@ mod cold;
 mod commands;
 mod crashes;
 mod documents;
+mod exports;
 mod front;
 mod increments;
 mod inspected;
