@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +13,9 @@ settings = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+    "spark.log.level": "INFO",
+    "spark.ui.showConsoleProgress": "false",
     "spark.executor.memory": "700m",
     "spark.sql.shuffle.partitions": "16",
     **job.get("settings", {}),
@@ -19,7 +23,6 @@ settings = {
 for name, value in settings.items():
     builder = builder.config(name, value)
 session = builder.getOrCreate()
-session.sparkContext.setLogLevel("INFO")
 frame = session.range(0, job["rows"], 1, 8).selectExpr(*job["columns"])
 if "parquet" in job:
     frame.write.mode("overwrite").parquet(job["parquet"])

@@ -72,8 +72,8 @@ def test_a_speculative_attempt_leaves_no_file(tmp_path, spark_cluster):
     os.kill(stopped, signal.SIGSTOP)
     try:
         # The stopped executor's task is started once more on the other, and succeeds there.
-        servers.wait_until("a speculative attempt", lambda: driver.alive() and driver.said("for speculation"))
-        servers.wait_until("the other attempt", lambda: driver.said("attempt succeeded") or driver.said("Killing attempt"))
+        servers.wait_until("a speculative attempt", lambda: driver.alive() and driver.said("as speculatable"))
+        servers.wait_until("the other attempt", lambda: driver.said("Killing attempt"))
     finally:
         os.kill(stopped, signal.SIGCONT)
     version = driver.finish()
