@@ -247,10 +247,12 @@ class SparkCluster:
                                    "--webui-port", str(web)], directory / "master.log", env=environment)]
         wait_until("the master", lambda: self.processes[0].alive() and listens(port))
         for number in range(2):
-            work = directory / f"worker-{number}"
+            # Hosts of their own: Spark starts no speculative attempt on the host of the first one.
+            work, host = directory / f"worker-{number}", f"127.0.0.{number + 1}"
             self.processes.append(Process(
-                [*worker_prefix, spark_class, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1500m",
-                 "--webui-port", "0", "--work-dir", str(work), self.url], directory / f"worker-{number}.log", env=environment))
+                [*worker_prefix, spark_class, f"{deploy}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1500m",
+                 "--webui-port", "0", "--work-dir", str(work), self.url], directory / f"worker-{number}.log",
+                env=environment | {"SPARK_LOCAL_IP": host}))
         wait_until("the workers", lambda: (directory / "master.log").read_text().count("Registering worker") == 2)
 
     def executors(self):
