@@ -117,11 +117,13 @@ final class EventSink implements Sink {
         String base = options.text("delete") != null ? "/" : null;
         ObjectNode spec = Specification.of(options, store, partitions(), "/", base, null);
         if (eventTime != null) {
-            List<String> exclude = new ArrayList<>(options.names("exclude") != null ? options.names("exclude") : List.of());
-            exclude.add(eventTime);
-            exclude.add(TIME);
-            exclude.forEach(spec.putArray("exclude")::add);
             spec.put("order_by", TIME);
+            if (options.text("value") == null && options.text("values") == null) {
+                List<String> exclude = new ArrayList<>(options.names("exclude") != null ? options.names("exclude") : List.of());
+                exclude.add(eventTime);
+                exclude.add(TIME);
+                exclude.forEach(spec.putArray("exclude")::add);
+            }
         }
         return spec;
     }
