@@ -43,6 +43,7 @@ pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) 
         output: Location::local(dir),
         temporary: temporary.to_owned(),
         dry_run: false,
+        dictionary: None,
     })
 }
 

@@ -116,15 +116,12 @@ impl Rows {
         constants: Vec<Constant>,
     ) -> Result<Self, BuildError> {
         let path = &*conversion.paths[file as usize];
-        let given = Arc::new(schema.clone());
         let decoded = Arc::new(Schema::new(schema.fields().iter().map(in_utc).collect::<Fields>()));
-        let [described, schema] = [&given, &decoded].map(|schema| with_constants(schema, &constants));
+        let schema = with_constants(&decoded, &constants);
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let mut selection = Selection::default();
         let chosen = Chosen::find(conversion, path, &names, |name| selection.find(&schema, name))?;
-        let mut original = Selection::default();
-        let stored = Chosen::find(conversion, path, &names, |name| original.find(&described, name))?
-            .schema(|number| describe(original.field(number)));
+        let stored = chosen.schema(|number| describe(selection.field(number)));
         let delete = conversion.delete.map(|name| match selection.find(&schema, name) {
             Some(number) if *selection.field(number).data_type() == DataType::Boolean => Ok(number),
             Some(number) => Err(BuildError::UnsupportedType {

@@ -172,6 +172,7 @@ impl Spec {
             dictionary: base.dictionary.clone().map(Bytes::from),
             ..options
         };
+        check(&options)?;
         Ok((options, Some(base)))
     }
 }

@@ -84,10 +84,6 @@ pub fn write(
     }
     options.output.create_directory()?;
     let prefix = &*prefix_of(attempt);
-    let _unfinished = Unfinished {
-        output: &options.output,
-        prefix,
-    };
     let sync_each = partitions.len() * 2 <= FILES_SYNCED_ONE_BY_ONE_MAX;
     let (finished, to_sync) = bounded(FILES_WAITING_MAX);
     let (written, synced) = thread::scope(|scope| {
@@ -98,11 +94,14 @@ pub fn write(
         let _ = finished.send(None);
         (written, or_panic(syncing.join()))
     });
-    let written = written?;
-    synced?;
-    if !sync_each {
-        options.output.sync_all()?;
-    }
+    let written = written.and_then(|written| {
+        synced?;
+        if !sync_each {
+            options.output.sync_all()?;
+        }
+        Ok(written)
+    });
+    let written = written.inspect_err(|_| delete_unfinished(&options.output, prefix))?;
     Ok(Written {
         attempt: attempt.to_owned(),
         partitions: partitions.iter().map(|partition| partition.get()).collect(),
@@ -134,20 +133,13 @@ fn check_attempt(attempt: &str) -> Result<(), BuildError> {
     }
 }
 
-/// The files that an attempt did not finish, deleted on drop.
-struct Unfinished<'a> {
-    output: &'a Location,
-    prefix: &'a str,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        // Without files there is no directory in some storages.
-        let files = self.output.list().unwrap_or_default();
-        for file in files.iter().filter(|file| file.name.contains(self.prefix)) {
-            if let Err(error) = self.output.delete_file(&file.name) {
-                tracing::warn!(file = %file.name, %error, "cannot delete an unfinished file");
-            }
+/// Deletes the files that an attempt did not finish.
+fn delete_unfinished(output: &Location, prefix: &str) {
+    // Without files there is no directory in some storages.
+    let files = output.list().unwrap_or_default();
+    for file in files.iter().filter(|file| file.name.contains(prefix)) {
+        if let Err(error) = output.delete_file(&file.name) {
+            tracing::warn!(file = %file.name, %error, "cannot delete an unfinished file");
         }
     }
 }

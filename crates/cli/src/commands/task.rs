@@ -84,7 +84,8 @@ pub fn run(command: TaskCommand, output: &Output) -> anyhow::Result<()> {
         }
         TaskCommand::Write(options) => {
             let spec = options.spec.read()?;
-            let written = with_job(output, |job| {
+            // An engine shows the progress of its tasks itself.
+            let written = with_job(&Output::new(output.is_json(), true), |job| {
                 let rows = Rows { cancel: job.cancel };
                 write_task(&spec, &options.partitions, &options.attempt, rows, job)
             })?;
