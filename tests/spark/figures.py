@@ -1,6 +1,6 @@
 """Figures of the connector beside its peers, on local[2]: Spark's own sorted Parquet, the local builder, the same children below PySpark's mapInArrow.
 
-Usage: FONDACO_BINARY=target/release/fondaco tests/spark/figures ROWS DIRECTORY
+Usage: FONDACO_BINARY=target/release/fondaco tests/spark/run figures ROWS DIRECTORY [parquet] [version] [local] [python]
 """
 
 import json
