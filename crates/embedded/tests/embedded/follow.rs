@@ -12,7 +12,8 @@ use fondaco_builder::{IncrementOptions, Progress, build_increment};
 use fondaco_embedded::{EmbeddedError, Reader, State, Swap};
 use fondaco_format::{Compression, FormatError, Manifest};
 use fondaco_model::{PartitionId, PartitionSet, StoreKind, VersionNumber};
-use fondaco_testing::until;
+use fondaco_roles::TlsConfig;
+use fondaco_testing::{Certificate, until};
 use parking_lot::Mutex;
 
 use crate::node::{KEYS, Node, PARTITIONS, PATIENCE, wait_for_state};
@@ -281,8 +282,16 @@ fn a_reader_that_starts_before_its_cluster_waits_for_it() {
 }
 
 #[test]
-fn files_come_from_nodes_when_the_location_is_gone() {
-    let node = Node::start_with(|config| config.token = Some("a-token-of-16-bytes".into()));
+fn files_come_from_nodes_over_tls_and_with_a_token_when_the_location_is_gone() {
+    let certificates = tempfile::tempdir().unwrap();
+    let certificate = Certificate::make(certificates.path(), "node", &["127.0.0.1"]);
+    let node = Node::start_with(|config| {
+        config.token = Some("a-token-of-16-bytes".into());
+        config.tls = Some(TlsConfig {
+            certificate: certificate.path.clone(),
+            key: certificate.key.clone(),
+        });
+    });
     let path = built(node.dir.path(), PARTITIONS, KEYS, 1, Compression::Zstd);
     node.push_from(&path);
     fs::remove_dir_all(&path).unwrap();
@@ -295,6 +304,13 @@ fn files_come_from_nodes_when_the_location_is_gone() {
     options.directory = node.dir.path().join("other");
     let error = Reader::follow(options).err().unwrap().to_string();
     assert!(error.contains("refuses the token"), "{error}");
+    options = node.options();
+    options.directory = node.dir.path().join("other");
+    options.endpoints[0].ca = None;
+    options.endpoints[0].http = Some(format!("https://{}", node.http()));
+    let reader = Reader::follow(options).unwrap();
+    let error = wait_for_state(&reader, State::Unreachable).unwrap();
+    assert!(error.contains("--ca"), "{error}");
 }
 
 #[test]

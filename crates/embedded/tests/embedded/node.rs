@@ -75,6 +75,8 @@ impl Node {
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint {
             token: self.config.token.clone(),
+            // A self-signed certificate is its own authority.
+            ca: self.config.tls.as_ref().map(|tls| tls.certificate.clone()),
             ..Endpoint::of_http(self.http())
         }
     }
