@@ -15,6 +15,8 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use fondaco_format::{key_hash, key_position};
 use fondaco_model::{PartitionCount, PartitionId};
+use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
+use fondaco_testing::{Hdfs, S3, SmallDisk};
 use parquet::arrow::ArrowWriter;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -36,7 +38,13 @@ fn spec(directory: &Path) -> Value {
 }
 
 fn task(command: &str, spec: &Value, options: &[&str]) -> Child {
+    task_in(&[], command, spec, options)
+}
+
+/// A task with these environment variables.
+fn task_in(environment: &[(&str, String)], command: &str, spec: &Value, options: &[&str]) -> Child {
     fondaco()
+        .envs(environment.iter().cloned())
         .args(["task", command, "--spec", &spec.to_string()])
         .args(options)
         .stdin(Stdio::piped())
@@ -48,7 +56,10 @@ fn task(command: &str, spec: &Value, options: &[&str]) -> Child {
 
 /// Runs a task to its end.
 fn run(command: &str, spec: &Value, options: &[&str], input: &[u8]) -> Output {
-    let mut child = task(command, spec, options);
+    output_of(task(command, spec, options), input)
+}
+
+fn output_of(mut child: Child, input: &[u8]) -> Output {
     let mut stdin = child.stdin.take().unwrap();
     thread::scope(|scope| {
         // A task that fails does not read all of it.
@@ -58,7 +69,11 @@ fn run(command: &str, spec: &Value, options: &[&str], input: &[u8]) -> Output {
 }
 
 fn done(command: &str, spec: &Value, options: &[&str], input: &[u8]) -> Vec<u8> {
-    let output = run(command, spec, options, input);
+    done_in(&[], command, spec, options, input)
+}
+
+fn done_in(environment: &[(&str, String)], command: &str, spec: &Value, options: &[&str], input: &[u8]) -> Vec<u8> {
+    let output = output_of(task_in(environment, command, spec, options), input);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
@@ -277,4 +292,125 @@ fn tasks_take_little_memory_for_any_number_of_rows() {
     let write = task("write", &spec, &["--partitions", "0", "--attempt", "1"]);
     let peak = peak_of(write, &schema, batches(&schema));
     assert!(peak < 100 * MIB, "write takes {} MiB", peak / MIB);
+}
+
+#[test]
+fn a_full_disk_is_named_and_nothing_unfinished_stays() {
+    let Some(disk) = SmallDisk::temporary(4 * MIB) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let mut spec = spec(directory.path());
+    spec["output"] = json!(disk.path().join("tasks"));
+    let rows = rows(60_000);
+    let spec = json_of(&done("plan", &spec, &[], &stream(&rows.schema(), &[])));
+    let (schema, sorted) = sorted(&done("encode", &spec, &[], &stream(&rows.schema(), &[rows])));
+    let complete = stream(&schema, &sorted);
+    let full = run("write", &spec, &["--partitions", "0", "--attempt", "1"], &complete);
+    let error = String::from_utf8_lossy(&full.stderr);
+    assert!(
+        full.status.code() == Some(1) && error.contains("no space left"),
+        "{error}"
+    );
+    assert_eq!(unfinished_files(&disk.path().join("tasks")), 0);
+    done("abort", &spec, &[], b"");
+    assert!(!disk.path().join("tasks").exists());
+}
+
+/// Builds a version and a difference to it at two URLs, and compares them with those of local builds.
+fn build_at(urls: [&str; 2], environment: &[(&str, String)], names: impl Fn(&str) -> Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let rows = rows(3000);
+    let local = |name: &str, rows: &RecordBatch, options: &[&str]| {
+        let input = path(&format!("{name}.parquet"));
+        let mut writer = ArrowWriter::try_new(File::create(&input).unwrap(), rows.schema(), None).unwrap();
+        writer.write(rows).unwrap();
+        writer.close().unwrap();
+        let mut build = fondaco();
+        build.args(["build", "s", "--key", "key", "--value", "value", "--json", "--output"]);
+        let output = build.args([path(name), input]).args(options).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        json_of(&output.stdout)
+    };
+    let by_tasks = |spec: &Value, rows: &RecordBatch| {
+        let empty = stream(&rows.schema(), &[]);
+        let spec = json_of(&done_in(environment, "plan", spec, &[], &empty));
+        let encoded = done_in(
+            environment,
+            "encode",
+            &spec,
+            &[],
+            &stream(&rows.schema(), &[rows.clone()]),
+        );
+        let (schema, sorted) = sorted(&encoded);
+        let complete = stream(&schema, &sorted);
+        // An attempt that is killed while it writes.
+        let mut killed = task_in(
+            environment,
+            "write",
+            &spec,
+            &["--partitions", "0", "--attempt", "killed"],
+        );
+        killed
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(&complete[..complete.len() / 2])
+            .unwrap();
+        signal(&killed, Signal::KILL);
+        wait(&mut killed);
+        let write = ["--partitions", "0", "--attempt", "1"];
+        let line = done_in(environment, "write", &spec, &write, &complete);
+        json_of(&done_in(environment, "commit", &spec, &[], &line))
+    };
+    let mut spec = spec(directory.path());
+    spec["output"] = json!(urls[0]);
+    let [local_base, base] = [local("base", &rows, &["--partitions", "1"]), by_tasks(&spec, &rows)];
+    assert!(local_base["checksum"] == base["checksum"] && !base["checksum"].is_null());
+    assert_eq!(names(urls[0]).len(), 3, "{:?}", names(urls[0]));
+
+    // Two rows as they were, and five new ones.
+    let changed = self::rows(3005).slice(2998, 7);
+    let base_path = path("base");
+    let local_next = local("next", &changed, &["--base", base_path.to_str().unwrap()]);
+    spec["output"] = json!(urls[1]);
+    spec["base"] = json!(urls[0]);
+    let next = by_tasks(&spec, &changed);
+    assert!(local_next["checksum"] == next["checksum"] && local_next["increment"] == next["increment"]);
+    assert_eq!(names(urls[1]).len(), 4, "with a patch: {:?}", names(urls[1]));
+}
+
+fn names_at(location: &Location) -> Vec<String> {
+    location.list().unwrap().into_iter().map(|file| file.name).collect()
+}
+
+#[test]
+fn tasks_write_to_an_object_store() {
+    let server = S3::start();
+    let environment = [
+        ("AWS_ENDPOINT_URL", server.endpoint()),
+        ("AWS_ACCESS_KEY_ID", S3::ACCESS_KEY_ID.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", S3::SECRET_ACCESS_KEY.to_owned()),
+    ];
+    let options = StorageOptions {
+        s3: S3Options {
+            endpoint: Some(server.endpoint()),
+            access_key_id: Some(S3::ACCESS_KEY_ID.into()),
+            secret_access_key: Some(Secret::new(S3::SECRET_ACCESS_KEY)),
+            ..S3Options::default()
+        },
+        ..StorageOptions::default()
+    };
+    let urls = ["s-1", "s-2"].map(|name| format!("s3://{}/{name}", S3::BUCKET));
+    build_at([&urls[0], &urls[1]], &environment, |url| {
+        names_at(&options.locate(url).unwrap())
+    });
+}
+
+#[test]
+fn tasks_write_to_hdfs() {
+    let server = Hdfs::start();
+    let urls = ["s-1", "s-2"].map(|name| format!("{}/versions/{name}", server.url()));
+    build_at([&urls[0], &urls[1]], &[], |url| names_at(&url.parse().unwrap()));
 }
