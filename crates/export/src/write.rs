@@ -113,7 +113,7 @@ fn write_file(rows: Rows, format: Format, path: &Path, job: Job<'_>) -> Result<(
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
     let temporary = tempfile::Builder::new()
-        .prefix(&[".".as_ref(), name].map(std::ffi::OsStr::to_string_lossy).concat())
+        .prefix(&format!(".{}.", name.to_string_lossy()))
         .suffix(".part")
         // Less the umask: the file is for the same users as any other.
         .permissions(Permissions::from_mode(0o666))
