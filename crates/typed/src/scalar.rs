@@ -351,10 +351,7 @@ fn number<T: FromStr>(text: &[u8]) -> Option<T> {
 }
 
 /// A float; the only texts of values that are not finite are those that the builder writes.
-fn float<T: FromStr>(text: &[u8], is_infinite: fn(T) -> bool) -> Option<T>
-where
-    T: Copy,
-{
+fn float<T: FromStr + Copy>(text: &[u8], is_infinite: fn(T) -> bool) -> Option<T> {
     match text {
         b"NaN" => return number(text),
         b"Infinity" => return number(b"inf"),
