@@ -45,7 +45,7 @@ impl Drop for Following {
 
 enum Event {
     Stop,
-    Fetched(Result<Open, EmbeddedError>),
+    Fetched(Box<Result<Open, EmbeddedError>>),
 }
 
 /// A version that is or was current here.
@@ -183,7 +183,7 @@ impl Follower {
             self.bury();
             match events.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Event::Fetched(result)) => self.fetched(result),
+                Ok(Event::Fetched(result)) => self.fetched(*result),
                 Err(RecvTimeoutError::Timeout) => {
                     // An error is part of the status, and the next look may succeed.
                     let _ = self.look();
@@ -339,7 +339,7 @@ impl Follower {
                 let _ = delete_tree(&job.fetching_dir);
             }
             // At the end of the reader, there is no receiver.
-            let _ = sender.send(Event::Fetched(result));
+            let _ = sender.send(Event::Fetched(Box::new(result)));
         };
         let thread = std::thread::Builder::new().name("fetch".into()).spawn(run);
         let thread = thread.map_err(EmbeddedError::io("start a thread for", &self.options.directory))?;

@@ -64,11 +64,11 @@ fn keys_are_found_alone_and_together_from_memory_and_from_the_disk() {
         }
         reader.warm().unwrap();
         for number in [0, 1, KEYS - 1] {
-            let expected = Some(value(number, 7).into_bytes());
-            assert_eq!(reader.get(key(number)).unwrap(), expected);
+            let expected = value(number, 7).into_bytes();
+            assert_eq!(reader.get(key(number)).unwrap(), Some(expected.clone()));
             let snapshot = reader.snapshot().unwrap();
             let borrowed = snapshot.get(key(number)).unwrap().unwrap();
-            assert_eq!(borrowed.to_vec(), expected.unwrap());
+            assert_eq!(borrowed.to_vec(), expected);
             assert!(borrowed.is_intact());
         }
         assert_eq!(reader.get(key(KEYS)).unwrap(), None);
