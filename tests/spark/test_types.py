@@ -1,5 +1,6 @@
 """Every value of every type arrives as the DataFrame has it."""
 
+import pyspark
 import pytest
 import servers
 from pyspark.sql import functions as F
@@ -30,6 +31,10 @@ COLUMNS = {
     "vector": "transform(sequence(1, 32), i -> cast(sin(id * i) AS FLOAT))",
     "nothing": "cast(NULL AS VOID)",
 }
+
+if pyspark.__version__.startswith("3."):
+    # Spark 3.5 itself refuses to give intervals to a data source.
+    del COLUMNS["months"], COLUMNS["days"]
 
 # Spark's Python has no values of these types, or compares NaN with nothing.
 AS_TEXT = {"months", "days", "float", "double", "number_map", "map"}
