@@ -8,7 +8,7 @@ use fondaco_model::versioned::TIME_UNIX_MS_MAX;
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
-use crate::input::{self, BadRows, Batches, InputFiles, RowKind};
+use crate::input::{self, BadRows, Batches, InputFiles, RowKind, Source};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output::{self, Written};
@@ -72,7 +72,8 @@ fn build_rows(
     });
     let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
     let rows = RowKind::Record(options.value_type);
-    let input = input::read(options, rows, &files, batches, &sorter, memory, &bad_rows, progress)?;
+    let source = Source { files: &files, batches };
+    let input = input::read(options, rows, source, &sorter, memory, &bad_rows, progress)?;
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();

@@ -33,7 +33,7 @@ pub use report::GraphReport;
 
 use crate::build::{check_common, check_output, check_rows, write_version};
 use crate::error::BuildError;
-use crate::input::{self, BadRows, RowKind};
+use crate::input::{self, BadRows, InputFiles, RowKind, Source};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, ValueSelection};
 use crate::output;
@@ -195,7 +195,7 @@ impl Building<'_> {
         let (options, files) = (self.options, self.files);
         let sorter = self.sorter(PartitionCount::ONE);
         let bad_rows = BadRows::new(options.build.bad_rows_max, files.paths.clone());
-        let read = |options: &BuildOptions, kind, files| {
+        let read = |options: &BuildOptions, kind, files: &InputFiles| {
             let samples_unwanted = BuildOptions {
                 compression: Compression::None,
                 ..options.clone()
@@ -203,8 +203,7 @@ impl Building<'_> {
             input::read(
                 &samples_unwanted,
                 kind,
-                files,
-                None,
+                Source::from(files),
                 &sorter,
                 self.memory,
                 &bad_rows,

@@ -45,6 +45,9 @@ impl Read for Stretch {
     }
 }
 
+/// The partition and the number of a chunk, and its changes.
+type ChunkChanges = ((u32, u32), Stretch);
+
 /// The changes of all chunks.
 #[derive(Default)]
 pub(crate) struct Changes {
@@ -116,7 +119,7 @@ pub(crate) struct Sorting<'a> {
     buffer: Vec<u8>,
     /// The present chunk, and where its changes begin in the file.
     chunk: Option<((u32, u32), u64)>,
-    done: Vec<((u32, u32), Stretch)>,
+    done: Vec<ChunkChanges>,
 }
 
 impl<'a> Sorting<'a> {
@@ -164,7 +167,7 @@ impl<'a> Sorting<'a> {
     }
 
     /// The changes of each chunk so far.
-    pub(crate) fn take_done(&mut self) -> Result<Vec<((u32, u32), Stretch)>, BuildError> {
+    pub(crate) fn take_done(&mut self) -> Result<Vec<ChunkChanges>, BuildError> {
         self.end_chunk()?;
         Ok(std::mem::take(&mut self.done))
     }

@@ -28,7 +28,7 @@ use fondaco_storage::Location;
 
 use crate::build::{BegunOutput, built_now, check, check_common, check_output, check_rows};
 use crate::error::BuildError;
-use crate::input::{self, BadRows, Batches, InputFiles, RowKind, or_panic};
+use crate::input::{self, BadRows, Batches, InputFiles, RowKind, Source, or_panic};
 use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output::write_dictionary;
@@ -225,8 +225,7 @@ fn read(
         input::read(
             &without_samples,
             kind,
-            files,
-            batches,
+            Source { files, batches },
             &sorter,
             memory,
             &bad_rows,

@@ -76,6 +76,18 @@ impl<'a> Conversion<'a> {
 /// Batches of rows in memory.
 pub type Batches = Box<dyn RecordBatchReader + Send>;
 
+/// The rows of a build: those of files, or the batches that stand for the first file.
+pub(crate) struct Source<'a> {
+    pub(crate) files: &'a InputFiles,
+    pub(crate) batches: Option<Batches>,
+}
+
+impl<'a> From<&'a InputFiles> for Source<'a> {
+    fn from(files: &'a InputFiles) -> Self {
+        Self { files, batches: None }
+    }
+}
+
 /// The shared state of all readers.
 struct Reading<'a> {
     options: &'a BuildOptions,
@@ -112,13 +124,13 @@ pub(crate) struct Input {
 pub(crate) fn read(
     options: &BuildOptions,
     rows: RowKind,
-    files: &InputFiles,
-    batches: Option<Batches>,
+    source: Source<'_>,
     sorter: &Sorter,
     memory: Memory,
     bad_rows: &BadRows,
     progress: &Progress,
 ) -> Result<Input, BuildError> {
+    let Source { files, batches } = source;
     let reading = Reading {
         options,
         rows,

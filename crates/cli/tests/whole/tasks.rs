@@ -341,7 +341,7 @@ fn build_at(urls: [&str; 2], environment: &[(&str, String)], names: impl Fn(&str
             "encode",
             &spec,
             &[],
-            &stream(&rows.schema(), &[rows.clone()]),
+            &stream(&rows.schema(), std::slice::from_ref(rows)),
         );
         let (schema, sorted) = sorted(&encoded);
         let complete = stream(&schema, &sorted);
