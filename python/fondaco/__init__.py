@@ -1,0 +1,77 @@
+"""A client of fondaco, a store of derived data, and a reader of its versions without a server.
+
+>>> import fondaco
+>>> client = fondaco.connect("127.0.0.1:6500")
+>>> for store in client.stores():
+...     print(store["name"])
+carts
+cities
+>>> cities = client.store("cities")
+>>> cities.row("1")
+{'city': 'Pisa', 'population': 90036}
+>>> client.close()
+"""
+
+import sys
+
+if sys.version_info < (3, 10):
+    raise ImportError(
+        "fondaco needs Python 3.10 or later, and this is Python %d.%d: use a newer interpreter"
+        % sys.version_info[:2]
+    )
+
+from . import aio, errors
+from ._native import Batch, Table, Values
+from .client import Client, connect
+from .errors import (
+    AlreadyExists,
+    BadInput,
+    Cancelled,
+    Conflict,
+    ConnectionError,
+    Corrupt,
+    FondacoError,
+    Forked,
+    NoQuorum,
+    NoStore,
+    NotFound,
+    NoVersion,
+    Overloaded,
+    PushFailed,
+    ReadOnly,
+    Refused,
+    Timeout,
+    WrongType,
+)
+from .options import ReadOptions
+from .store import Store
+
+__all__ = [
+    "AlreadyExists",
+    "BadInput",
+    "Batch",
+    "Cancelled",
+    "Client",
+    "Conflict",
+    "ConnectionError",
+    "Corrupt",
+    "FondacoError",
+    "Forked",
+    "NoQuorum",
+    "NoStore",
+    "NoVersion",
+    "NotFound",
+    "Overloaded",
+    "PushFailed",
+    "ReadOnly",
+    "ReadOptions",
+    "Refused",
+    "Store",
+    "Table",
+    "Timeout",
+    "Values",
+    "WrongType",
+    "aio",
+    "connect",
+    "errors",
+]

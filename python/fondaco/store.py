@@ -1,0 +1,235 @@
+"""A store of a cluster: look-ups, writes, versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union, cast
+from urllib.parse import quote
+
+from . import _native
+from ._native import Values
+from .options import ReadOptions
+
+#: A key: text is UTF-8, an integer is its decimal digits.
+Key = Union[str, bytes, int]
+
+#: Keys: any iterable of them, or an array of Arrow, numpy, pandas or Polars. (``Any``: arrays have no common type.)
+Keys = Any
+
+#: A value to write.
+Value = Union[bytes, bytearray, memoryview, str]
+
+
+class Store:
+    """A store of a cluster."""
+
+    #: Its name.
+    name: str
+
+    def __init__(self, native: _native.Client, name: str) -> None:
+        self._native = native
+        self.name = name
+
+    # Look-ups
+
+    def get(self, key: Key, options: ReadOptions | None = None) -> bytes | None:
+        """The value of a key, or ``None``.
+
+        >>> store.get("1")
+        b'{"city":"Pisa","population":90036}'
+        """
+        return cast("bytes | None", self._native.get(self.name, key, options))
+
+    def get_many(self, keys: Keys, options: ReadOptions | None = None) -> Values:
+        """The values of many keys, in their order, all of one version. Keys may be an array of Arrow or numpy.
+
+        >>> values = store.get_many([1, 99])
+        >>> values[0]
+        b'{"city":"Pisa","population":90036}'
+        >>> values[1] is None
+        True
+        """
+        return cast(Values, self._native.get_many(self.name, keys, options))
+
+    # Writes to versioned stores
+
+    def put(
+        self,
+        key: Key,
+        value: Value,
+        *,
+        context: bytes | None = None,
+        ttl_ms: int | None = None,
+        deadline_ms: float | None = None,
+    ) -> bytes:
+        """Writes a key of a versioned store, and returns the context for the next write.
+
+        Without a context it replaces all values that were acknowledged before; with one, those that the context covers.
+
+        >>> context = carts.put("7", "a book")
+        >>> context = carts.put("7", "two books", context=context)
+        >>> carts.get("7")
+        b'two books'
+        """
+        return cast(bytes, self._native.put(self.name, key, value, context, ttl_ms, deadline_ms))
+
+    def put_many(
+        self,
+        items: Mapping[Key, Value] | Iterable[tuple[Key, Value]],
+        *,
+        contexts: Sequence[bytes | None] | None = None,
+        ttl_ms: int | None = None,
+        deadline_ms: float | None = None,
+    ) -> list[bytes]:
+        """Writes many keys of a versioned store, many at a time. It is no transaction: an error says how many failed.
+
+        >>> len(carts.put_many({"8": "a pen", "9": "ink"}))
+        2
+        """
+        pairs = list(items.items() if isinstance(items, Mapping) else items)
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return cast("list[bytes]", self._native.put_many(self.name, keys, values, contexts, ttl_ms, deadline_ms))
+
+    def delete(self, key: Key, *, context: bytes | None = None, deadline_ms: float | None = None) -> bytes:
+        """Deletes a key of a versioned store, and returns the context.
+
+        >>> context = carts.delete("9")
+        >>> carts.get("9") is None
+        True
+        """
+        return cast(bytes, self._native.delete(self.name, key, context, deadline_ms))
+
+    def delete_many(
+        self,
+        keys: Keys,
+        *,
+        contexts: Sequence[bytes | None] | None = None,
+        deadline_ms: float | None = None,
+    ) -> list[bytes]:
+        """Deletes many keys of a versioned store, many at a time.
+
+        >>> len(carts.delete_many(["8", "9"]))
+        2
+        """
+        return cast("list[bytes]", self._native.delete_many(self.name, keys, contexts, deadline_ms))
+
+    def get_context(self, key: Key, options: ReadOptions | None = None) -> tuple[list[bytes], bytes]:
+        """All concurrent values of a key of a versioned store, the latest first, and the context to replace them.
+
+        >>> values, context = carts.get_context("7")
+        >>> values
+        [b'two books']
+        """
+        return cast("tuple[list[bytes], bytes]", self._native.get_context(self.name, key, options))
+
+    def get_contexts(self, keys: Keys, options: ReadOptions | None = None) -> list[tuple[list[bytes], bytes]]:
+        """The same for many keys, in one request.
+
+        >>> [len(values) for values, context in carts.get_contexts(["7", "none"])]
+        [1, 0]
+        """
+        return cast("list[tuple[list[bytes], bytes]]", self._native.get_contexts(self.name, keys, options))
+
+    def increment(self, key: Key, by: int = 1, *, deadline_ms: float | None = None) -> int:
+        """Adds to an integer of a versioned store, and returns the sum. In stores of counters
+        (``versioned={"resolution": "counter"}``) additions never conflict.
+
+        >>> carts.increment("visits", 5)
+        5
+        """
+        return cast(int, self._native.increment(self.name, key, by, deadline_ms))
+
+    # Sets of ids
+
+    def ids(self, key: Key, options: ReadOptions | None = None) -> list[int]:
+        """The ids of the set of a key, ascending; none if the key does not exist."""
+        return cast("list[int]", self._sets([key], "union", (), None, options))
+
+    def union(self, keys: Keys, *, ids_max: int | None = None, options: ReadOptions | None = None) -> list[int]:
+        """The ids that are in any of these sets, computed by the nodes."""
+        return cast("list[int]", self._sets(keys, "union", (), ids_max, options))
+
+    def intersection(self, keys: Keys, *, ids_max: int | None = None, options: ReadOptions | None = None) -> list[int]:
+        """The ids that are in all of these sets."""
+        return cast("list[int]", self._sets(keys, "intersection", (), ids_max, options))
+
+    def difference(self, keys: Keys, *, ids_max: int | None = None, options: ReadOptions | None = None) -> list[int]:
+        """The ids of the first set that are in no other one."""
+        return cast("list[int]", self._sets(keys, "difference", (), ids_max, options))
+
+    def intersects(self, keys: Keys, options: ReadOptions | None = None) -> bool:
+        """Whether an id is in all of these sets."""
+        return cast(bool, self._sets(keys, "intersects", (), None, options))
+
+    def counts(self, keys: Keys, options: ReadOptions | None = None) -> list[int]:
+        """The number of ids of each set."""
+        return cast("list[int]", self._sets(keys, "counts", (), None, options))
+
+    def top(self, keys: Keys, number: int, options: ReadOptions | None = None) -> list[tuple[int, int]]:
+        """The ids that are in the most sets, and in how many each is."""
+        return cast("list[tuple[int, int]]", self._sets(keys, "top", (number,), None, options))
+
+    def contains(self, keys: Keys, ids: Sequence[int], options: ReadOptions | None = None) -> list[list[bool]]:
+        """For each set, which of these ids are in it."""
+        return cast("list[list[bool]]", self._sets(keys, "contains", ids, None, options))
+
+    def put_ids(self, key: Key, ids: Iterable[int], *, context: bytes | None = None) -> bytes:
+        """Writes a set of ids to a versioned store with ``value_type="ids"``."""
+        return self.put(key, _native.encode_ids(list(ids)), context=context)
+
+    # Graphs
+
+    def query(
+        self,
+        text: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        rows_max: int | None = None,
+        partial: bool = False,
+    ) -> dict[str, Any]:
+        """Answers a query of a graph, in the subset of openCypher of docs/graph.md: ``columns``, ``rows``, and
+        ``incomplete``, which says why there may be more rows, or is ``None``."""
+        given = json.dumps(dict(parameters or {}))
+        return cast("dict[str, Any]", self._native.query(self.name, text, given, timeout_ms, rows_max, partial))
+
+    # Control
+
+    def show(self) -> dict[str, Any]:
+        """The store: its options, its versions, and the last push.
+
+        >>> store.show()["kind"]
+        'batch'
+        """
+        return cast("dict[str, Any]", self._control("GET", ""))
+
+    def versions(self) -> list[dict[str, Any]]:
+        """The kept versions, the current one first.
+
+        >>> [version["version"] for version in store.versions()]
+        [1]
+        """
+        return cast("list[dict[str, Any]]", self._control("GET", "/versions", member="versions"))
+
+    def rollback(self, to: int | None = None) -> dict[str, Any]:
+        """Returns to the version before, or to an earlier one, at once."""
+        return cast("dict[str, Any]", self._control("POST", "/rollback", {"to": to}))
+
+    def swap(self, to: int) -> dict[str, Any]:
+        """Makes a kept version the current one, at once."""
+        return cast("dict[str, Any]", self._control("POST", "/swap", {"version": to}))
+
+    def cancel_push(self) -> dict[str, Any]:
+        """Cancels the push under way. The nodes delete what they have fetched of it."""
+        return cast("dict[str, Any]", self._control("DELETE", "/push"))
+
+    def _sets(self, keys: Keys, query: str, argument: Sequence[int], ids_max: int | None, options: object) -> Any:
+        return self._native.sets(self.name, keys, query, list(argument), ids_max, options)
+
+    def _control(self, method: str, path: str, body: object = None, member: str | None = None) -> Any:
+        path = f"/v1/stores/{quote(self.name, safe='')}{path}"
+        return self._native.control(method, path, None if body is None else json.dumps(body), member)
+
+    def __repr__(self) -> str:
+        return f"<fondaco store {self.name!r}>"

@@ -1,0 +1,644 @@
+//! The client of a cluster. Each method makes one future, for which a blocking client waits, and which an asyncio client
+//! returns.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_admin::Endpoint;
+use fondaco_client::graph::GraphOptions;
+use fondaco_client::quorum::{Intent, WriteTimes};
+use fondaco_client::{Client as Inner, ClientError, PutOptions, SetAnswer, SetOptions, SetQuery, trusting};
+use fondaco_ids::IdSet;
+use fondaco_model::StoreName;
+use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use fondaco_protocol::{WireKey, now_unix_ms};
+use futures_util::{StreamExt, stream};
+use pyo3::BoundObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::control;
+use crate::fault::Fault;
+use crate::keys::{value, wire_key, wire_keys};
+use crate::options::{Reading, milliseconds, put_options, read_options};
+use crate::runtime::{check_process, promise, wait};
+use crate::values::Values;
+
+/// How many writes of one call are under way at a time.
+const WRITES_AT_ONCE: usize = 256;
+
+/// The client of a cluster.
+#[pyclass(frozen, module = "fondaco._native")]
+pub struct Client {
+    made_by: u32,
+    is_async: bool,
+    deadline: Duration,
+    endpoint: Arc<Endpoint>,
+    /// Never dropped in a child of the process that made it: its threads are missing there.
+    client: ManuallyDrop<Mutex<Option<Inner>>>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.made_by == process::id() {
+            // SAFETY: it is not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.client) };
+        }
+    }
+}
+
+/// A result that needs the interpreter to become an object.
+struct Made(Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>> + Send>);
+
+impl Made {
+    fn by(make: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>> + Send + 'static) -> Self {
+        Self(Box::new(make))
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Made {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        (self.0)(py)
+    }
+}
+
+/// A client as `connect` makes it.
+#[pyfunction]
+#[pyo3(signature = (seeds, *, http, user, password, token, tls, ca, zone, deadline_ms, connect_ms, is_async))]
+#[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+pub fn connect<'py>(
+    py: Python<'py>,
+    seeds: Vec<String>,
+    http: Option<String>,
+    user: Option<String>,
+    password: Option<String>,
+    token: Option<String>,
+    tls: bool,
+    ca: Option<PathBuf>,
+    zone: Option<String>,
+    deadline_ms: f64,
+    connect_ms: f64,
+    is_async: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (deadline, connect_time) = (milliseconds(deadline_ms)?, milliseconds(connect_ms)?);
+    let endpoint = Endpoint {
+        http,
+        resp: seeds.first().cloned(),
+        user,
+        password,
+        token,
+        tls,
+        ca,
+        ..Endpoint::default()
+    };
+    let connecting = async move {
+        let seeds = match seeds.is_empty() {
+            false => seeds,
+            true => {
+                let endpoint = endpoint.clone();
+                vec![blocking(move || Ok(endpoint.resp_address()?)).await?]
+            }
+        };
+        let mut builder = Inner::builder().seeds(seeds).options(fondaco_client::ReadOptions {
+            deadline,
+            ..fondaco_client::ReadOptions::default()
+        });
+        if let Some(password) = &endpoint.password {
+            builder = builder.credentials(endpoint.user.clone(), password.clone());
+        }
+        if let Some(zone) = zone {
+            builder = builder.zone(zone);
+        }
+        if endpoint.tls || endpoint.ca.is_some() {
+            let path = endpoint.ca.clone().ok_or_else(|| {
+                Fault::bad_input("name the certificates that the nodes are trusted by: ca=\"ca.pem\"")
+            })?;
+            let pem = fs::read(&path).map_err(|error| Fault::bad_input(format!("cannot read {path:?}: {error}")))?;
+            builder = builder.tls(trusting(&pem)?);
+        }
+        let client = builder.build()?;
+        client.ready(connect_time).await?;
+        Ok(Client {
+            made_by: process::id(),
+            is_async,
+            deadline,
+            endpoint: Arc::new(endpoint),
+            client: ManuallyDrop::new(Mutex::new(Some(client))),
+        })
+    };
+    // Of several libraries in the lock, one has to be named.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match is_async {
+        true => promise(py, connecting),
+        false => Ok(wait(py, connecting)?.into_pyobject(py)?.into_any()),
+    }
+}
+
+/// Runs a function that blocks, in a thread for such.
+pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    match tokio::task::spawn_blocking(run).await {
+        Ok(ended) => ended,
+        Err(error) => Err(Fault::new(
+            "failed",
+            format!("the call ended without an answer: {error}"),
+        )),
+    }
+}
+
+impl Client {
+    /// Waits for a future, or returns it.
+    fn call<'py, T, F>(&self, py: Python<'py>, future: F) -> PyResult<Bound<'py, PyAny>>
+    where
+        T: for<'a> IntoPyObject<'a> + Send + 'static,
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        match self.is_async {
+            true => promise(py, future),
+            false => {
+                let value = wait(py, future)?;
+                value
+                    .into_pyobject(py)
+                    .map(|value| value.into_any().unbind().into_bound(py))
+                    .map_err(Into::into)
+            }
+        }
+    }
+
+    fn inner(&self) -> PyResult<Inner> {
+        check_process(self.made_by)?;
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        client.ok_or_else(|| Fault::new("CLOSED", "the client is closed: connect again").into())
+    }
+
+    fn times(&self, deadline_ms: Option<f64>) -> Result<Duration, Fault> {
+        Ok(deadline_ms.map(milliseconds).transpose()?.unwrap_or(self.deadline))
+    }
+}
+
+fn store_name(store: &str) -> Result<StoreName, Fault> {
+    store.parse().map_err(|error| Fault::bad_input(format!("{error}")))
+}
+
+#[pymethods]
+impl Client {
+    #[getter]
+    fn is_async(&self) -> bool {
+        self.is_async
+    }
+
+    /// The value of a key.
+    #[pyo3(signature = (store, key, options=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let key = wire_key(&store_name(store)?, key)?;
+        let options = read_options(options, self.deadline)?;
+        self.call(py, async move {
+            let mut reply = client.read(vec![key], &options).await?;
+            let value = reply.values.pop().unwrap_or(Ok(None))?;
+            Ok(Made::by(move |py| match value {
+                Some(value) => Ok(PyBytes::new(py, &value).into_any()),
+                None => Ok(py.None().into_bound(py)),
+            }))
+        })
+    }
+
+    /// The values of keys, of one store, or of those that the keys name.
+    #[pyo3(signature = (store, keys, options=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        store: Option<&str>,
+        keys: &Bound<'py, PyAny>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store.map(store_name).transpose()?;
+        let keys = wire_keys(store.as_ref(), keys)?;
+        let options = read_options(options, self.deadline)?;
+        self.call(py, async move {
+            let reply = client.read(keys.clone(), &options).await?;
+            Ok(Values::new(keys, reply))
+        })
+    }
+
+    /// Writes a key; returns the context.
+    #[pyo3(signature = (store, key, new_value, context=None, ttl_ms=None, deadline_ms=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        new_value: &Bound<'py, PyAny>,
+        context: Option<&[u8]>,
+        ttl_ms: Option<u64>,
+        deadline_ms: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let (key, new_value) = (wire_key(&store, key)?, value(new_value)?);
+        let options = put_options(context, ttl_ms, self.times(deadline_ms)?)?;
+        self.call(py, async move {
+            let context = client.put(&store, key.key(), new_value, &options).await?;
+            Ok(Made::by(move |py| Ok(PyBytes::new(py, &context.to_bytes()).into_any())))
+        })
+    }
+
+    /// Writes keys, many at a time; returns the contexts in their order.
+    #[pyo3(signature = (store, keys, new_values, contexts=None, ttl_ms=None, deadline_ms=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn put_many<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        keys: &Bound<'py, PyAny>,
+        new_values: &Bound<'py, PyList>,
+        contexts: Option<Vec<Option<Vec<u8>>>>,
+        ttl_ms: Option<u64>,
+        deadline_ms: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let keys = wire_keys(Some(&store), keys)?;
+        let new_values = new_values
+            .iter()
+            .map(|one| value(&one))
+            .collect::<Result<Vec<_>, _>>()?;
+        let contexts = contexts.unwrap_or_else(|| vec![None; keys.len()]);
+        if contexts.len() != keys.len() || new_values.len() != keys.len() {
+            let counts = (keys.len(), new_values.len(), contexts.len());
+            return Err(Fault::bad_input(format!(
+                "there are {} keys, {} values and {} contexts: give as many of each",
+                counts.0, counts.1, counts.2
+            ))
+            .into());
+        }
+        let deadline = self.times(deadline_ms)?;
+        let options = contexts
+            .iter()
+            .map(|context| put_options(context.as_deref(), ttl_ms, deadline));
+        let options = options.collect::<Result<Vec<PutOptions>, _>>()?;
+        let writes = keys.into_iter().zip(new_values).zip(options);
+        self.call(py, async move {
+            let write = |((key, value), options): ((WireKey, Bytes), PutOptions)| {
+                let (client, store) = (client.clone(), store.clone());
+                async move { (client.put(&store, key.key(), value, &options).await, key) }
+            };
+            contexts_of(stream::iter(writes.map(write)).buffered(WRITES_AT_ONCE).collect().await)
+        })
+    }
+
+    /// Deletes keys, many at a time; returns the contexts in their order.
+    #[pyo3(signature = (store, keys, contexts=None, deadline_ms=None))]
+    fn delete_many<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        keys: &Bound<'py, PyAny>,
+        contexts: Option<Vec<Option<Vec<u8>>>>,
+        deadline_ms: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let keys = wire_keys(Some(&store), keys)?;
+        let contexts = contexts.unwrap_or_else(|| vec![None; keys.len()]);
+        if contexts.len() != keys.len() {
+            let counts = (keys.len(), contexts.len());
+            return Err(Fault::bad_input(format!("there are {} keys and {} contexts", counts.0, counts.1)).into());
+        }
+        let deadline = self.times(deadline_ms)?;
+        let options = contexts
+            .iter()
+            .map(|context| put_options(context.as_deref(), None, deadline));
+        let options = options.collect::<Result<Vec<PutOptions>, _>>()?;
+        let deletes = keys.into_iter().zip(options);
+        self.call(py, async move {
+            let delete = |(key, options): (WireKey, PutOptions)| {
+                let (client, store) = (client.clone(), store.clone());
+                async move { (client.delete(&store, key.key(), &options).await, key) }
+            };
+            contexts_of(
+                stream::iter(deletes.map(delete))
+                    .buffered(WRITES_AT_ONCE)
+                    .collect()
+                    .await,
+            )
+        })
+    }
+
+    /// Deletes a key; returns the context.
+    #[pyo3(signature = (store, key, context=None, deadline_ms=None))]
+    fn delete<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        context: Option<&[u8]>,
+        deadline_ms: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let key = wire_key(&store, key)?;
+        let options = put_options(context, None, self.times(deadline_ms)?)?;
+        self.call(py, async move {
+            let context = client.delete(&store, key.key(), &options).await?;
+            Ok(Made::by(move |py| Ok(PyBytes::new(py, &context.to_bytes()).into_any())))
+        })
+    }
+
+    /// The concurrent values of a key, and the context to replace them.
+    #[pyo3(signature = (store, key, options=None))]
+    fn get_context<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let key = wire_key(&store_name(store)?, key)?;
+        let options = read_options(options, self.deadline)?;
+        self.call(py, async move {
+            let (mut records, _room) = client.get_records(vec![key], &options).await?;
+            let record = records.pop().unwrap_or_else(|| Ok(Record::default()))?;
+            Ok(Made::by(move |py| siblings(py, &record, now_unix_ms())))
+        })
+    }
+
+    /// The concurrent values of each key, and the context to replace them.
+    #[pyo3(signature = (store, keys, options=None))]
+    fn get_contexts<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        keys: &Bound<'py, PyAny>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let keys = wire_keys(Some(&store), keys)?;
+        let options = read_options(options, self.deadline)?;
+        self.call(py, async move {
+            let (records, _room) = client.get_records(keys, &options).await?;
+            let records = records.into_iter().collect::<Result<Vec<Record>, ClientError>>()?;
+            Ok(Made::by(move |py| {
+                let now_unix_ms = now_unix_ms();
+                let all = records.iter().map(|record| siblings(py, record, now_unix_ms));
+                Ok(PyList::new(py, all.collect::<PyResult<Vec<_>>>()?)?.into_any())
+            }))
+        })
+    }
+
+    /// Adds to a number; returns the new one.
+    #[pyo3(signature = (store, key, by, deadline_ms=None))]
+    fn increment<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        by: i64,
+        deadline_ms: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let key = wire_key(&store, key)?;
+        let deadline = self.times(deadline_ms)?;
+        self.call(py, async move { increment(&client, &store, key, by, deadline).await })
+    }
+
+    /// A query over sets of ids: its answer as JSON.
+    #[pyo3(signature = (store, keys, query, argument, ids_max=None, options=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn sets<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        keys: &Bound<'py, PyAny>,
+        query: &str,
+        argument: Vec<u64>,
+        ids_max: Option<usize>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let keys = wire_keys(Some(&store), keys)?;
+        let query = set_query(query, argument)?;
+        let mut set_options = SetOptions {
+            read: read_options(options, self.deadline)?,
+            ..SetOptions::default()
+        };
+        set_options.ids_max = ids_max.unwrap_or(set_options.ids_max);
+        self.call(py, async move {
+            let keys: Vec<&[u8]> = keys.iter().map(WireKey::key).collect();
+            let answer = client.sets(&store, &keys, &query, &set_options).await?;
+            Ok(Made::by(move |py| set_answer(py, answer)))
+        })
+    }
+
+    /// A query of a graph: its columns, its rows, and why there may be more.
+    #[pyo3(signature = (store, text, parameters, timeout_ms=None, rows_max=None, partial=false))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        text: String,
+        parameters: &str,
+        timeout_ms: Option<f64>,
+        rows_max: Option<usize>,
+        partial: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let graph = client.graph(store_name(store)?);
+        let parameters: BTreeMap<String, serde_json::Value> =
+            serde_json::from_str(parameters).map_err(|error| Fault::bad_input(error.to_string()))?;
+        let parameters = parameters
+            .iter()
+            .map(|(name, value)| (name.clone(), fondaco_client::graph::Value::of_json(value)))
+            .collect();
+        let mut options = GraphOptions {
+            partial,
+            ..GraphOptions::default()
+        };
+        options.timeout = timeout_ms.map(milliseconds).transpose()?.unwrap_or(options.timeout);
+        options.rows_max = rows_max.unwrap_or(options.rows_max);
+        self.call(py, async move {
+            let result = graph.query(&text, &parameters, &options).await?;
+            let answer = serde_json::json!({
+                "columns": result.columns,
+                "rows": result.json_rows(),
+                "incomplete": result.incomplete,
+            });
+            let answer = answer.to_string();
+            Ok(Made::by(move |py| from_json(py, &answer)))
+        })
+    }
+
+    /// A request to the control port, and its answer, or a member of it.
+    #[pyo3(signature = (method, path, body=None, member=None))]
+    fn control<'py>(
+        &self,
+        py: Python<'py>,
+        method: String,
+        path: String,
+        body: Option<String>,
+        member: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.inner()?;
+        let endpoint = Arc::clone(&self.endpoint);
+        self.call(py, async move {
+            let answer = blocking(move || control::request(&endpoint, &method, &path, body.as_deref())).await?;
+            Ok(Made::by(move |py| {
+                let answer = from_json(py, &answer)?;
+                match member {
+                    Some(member) => answer.get_item(member),
+                    None => Ok(answer),
+                }
+            }))
+        })
+    }
+
+    /// Ends all connections once no call needs them.
+    fn close(&self) -> PyResult<()> {
+        check_process(self.made_by)?;
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(client);
+        Ok(())
+    }
+}
+
+/// The concurrent values of a record, and its context.
+fn siblings<'py>(py: Python<'py>, record: &Record, now_unix_ms: u64) -> PyResult<Bound<'py, PyAny>> {
+    let values = resolve(record, Resolution::All, now_unix_ms).values;
+    let values = PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?;
+    let context = PyBytes::new(py, &record.context().to_bytes());
+    Ok((values, context).into_pyobject(py)?.into_any())
+}
+
+/// An object of Python from JSON.
+fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+/// The contexts of writes, or an error that counts those that failed.
+fn contexts_of(written: Vec<(Result<VectorClock, ClientError>, WireKey)>) -> Result<Made, Fault> {
+    let all = written.len();
+    let failed = written.iter().filter(|(context, _)| context.is_err()).count();
+    let mut contexts = Vec::with_capacity(all);
+    for (context, key) in written {
+        match context {
+            Ok(context) => contexts.push(context.to_bytes()),
+            Err(error) => {
+                let Fault::Named { code, message } = Fault::from(error) else {
+                    continue;
+                };
+                let key = String::from_utf8_lossy(key.key()).into_owned();
+                let message = format!("{failed} of {all} keys were not written, the first is {key:?}: {message}");
+                return Err(Fault::new(code, message));
+            }
+        }
+    }
+    Ok(Made::by(move |py: Python<'_>| {
+        let contexts = contexts.iter().map(|context| PyBytes::new(py, context));
+        Ok(PyList::new(py, contexts)?.into_any())
+    }))
+}
+
+async fn increment(client: &Inner, store: &StoreName, key: WireKey, by: i64, deadline: Duration) -> Result<i64, Fault> {
+    let topology = client.topology();
+    let known = topology.as_ref().and_then(|topology| topology.stores.get(store));
+    let settings = known.and_then(|known| known.versioned);
+    if settings.is_some_and(|settings| settings.resolution == Resolution::Counter) {
+        // An addition never conflicts. The counter is read only for the answer.
+        let before = client.get(store, key.key()).await?;
+        let after = added(before.as_deref(), by)?;
+        let update = Update::add(by, now_unix_ms(), None);
+        let intent = Intent::Context(VectorClock::default());
+        client.write(key, intent, update, WriteTimes::from(deadline)).await?;
+        return Ok(after);
+    }
+    let change = move |value: Option<&[u8]>| match added(value, by) {
+        Ok(number) => Some(number.to_string().into_bytes()),
+        // The value stays, and is found to be no number below.
+        Err(_) => value.map(<[u8]>::to_vec),
+    };
+    let after = client.update(store, key.key(), change).await?;
+    added(after.as_deref(), 0)
+}
+
+fn added(value: Option<&[u8]>, by: i64) -> Result<i64, Fault> {
+    let number = match value {
+        None => Some(0),
+        Some(digits) => std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| digits.parse::<i64>().ok()),
+    };
+    let number = number.ok_or_else(|| Fault::bad_input("the value is not an integer, or out of range"))?;
+    number
+        .checked_add(by)
+        .ok_or_else(|| Fault::bad_input("the increment would overflow 64 bits"))
+}
+
+fn set_query(query: &str, argument: Vec<u64>) -> Result<SetQuery, Fault> {
+    Ok(match query {
+        "union" => SetQuery::Union,
+        "intersection" => SetQuery::Intersection,
+        "difference" => SetQuery::Difference,
+        "intersects" => SetQuery::Intersects,
+        "counts" => SetQuery::Counts,
+        "top" => SetQuery::Top(argument.first().copied().unwrap_or(10) as usize),
+        "contains" => SetQuery::Contains(argument.into()),
+        other => {
+            return Err(Fault::bad_input(format!(
+                "there is no query {other:?} over sets of ids"
+            )));
+        }
+    })
+}
+
+fn set_answer(py: Python<'_>, answer: SetAnswer) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match answer {
+        SetAnswer::Ids(ids) | SetAnswer::Counts(ids) => ids.into_pyobject(py)?,
+        SetAnswer::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
+        SetAnswer::Top(top) => {
+            let pairs: Vec<(u64, u64)> = top.iter().map(|one| (one.id, one.count)).collect();
+            pairs.into_pyobject(py)?
+        }
+        SetAnswer::Contains(flags) => flags.into_pyobject(py)?,
+    })
+}
+
+/// The ids of an encoded set.
+#[pyfunction]
+pub fn decode_ids(set: &[u8]) -> PyResult<Vec<u64>> {
+    let set = IdSet::parse(set).map_err(|error| Fault::new("WRONGTYPE", error.to_string()))?;
+    let mut ids = Vec::new();
+    set.decode_into(&mut ids);
+    Ok(ids)
+}
+
+/// Ids as a store of sets has them.
+#[pyfunction]
+pub fn encode_ids<'py>(py: Python<'py>, mut ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
+    ids.sort_unstable();
+    ids.dedup();
+    let set = fondaco_ids::encode(&ids).map_err(|error| Fault::bad_input(error.to_string()))?;
+    Ok(PyBytes::new(py, &set))
+}

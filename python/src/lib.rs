@@ -1,0 +1,25 @@
+//! The native part of the Python package `fondaco`: arguments, types and words.
+//!
+//! The logic is in the crates below; the names that people use, with their documentation, are in `fondaco/*.py`. A call
+//! that waits releases the interpreter lock. Each operation is one future: a blocking client waits for it, and heeds
+//! signals meanwhile; an asyncio client returns it as a `Future` of the running loop.
+
+mod arrow;
+mod client;
+mod control;
+mod fault;
+mod keys;
+mod options;
+mod runtime;
+mod values;
+
+/// The module `fondaco._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::arrow::{Batch, Table};
+    #[pymodule_export]
+    use crate::client::{Client, connect, decode_ids, encode_ids};
+    #[pymodule_export]
+    use crate::values::Values;
+}

@@ -1,0 +1,139 @@
+//! The values of many keys, which become Python objects only when they are asked for.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use bytes::Bytes;
+use fondaco_client::{BatchReply, ClientError};
+use fondaco_protocol::WireKey;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice};
+
+use crate::arrow::Table;
+use crate::fault::Fault;
+
+/// The values of the keys of one request, in their order: `bytes`, or `None` for a key that does not exist.
+///
+/// All values of a batch store are of one version. An element that could not be read, which `ReadOptions(partial=True)`
+/// allows, raises its error when it is asked for.
+#[pyclass(frozen, sequence, module = "fondaco")]
+pub struct Values {
+    keys: Vec<WireKey>,
+    values: Vec<Result<Option<Bytes>, ClientError>>,
+    versions: Vec<(String, u64)>,
+}
+
+impl Values {
+    /// The reply to a request for these keys.
+    pub fn new(keys: Vec<WireKey>, reply: BatchReply) -> Self {
+        let versions = reply.stores.iter();
+        Self {
+            versions: versions
+                .map(|store| (store.name.to_string(), store.version.get()))
+                .collect(),
+            values: reply.values,
+            keys,
+        }
+    }
+
+    fn element<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        match &self.values[at] {
+            Ok(value) => Ok(value.as_ref().map(|value| PyBytes::new(py, value))),
+            Err(error) => Err(Fault::from(error.clone()).into()),
+        }
+    }
+}
+
+#[pymethods]
+impl Values {
+    fn __len__(&self) -> usize {
+        self.values.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = at.cast::<PySlice>() {
+            let range = slice.indices(self.values.len() as isize)?;
+            let places = (0..range.slicelength as isize).map(|step| (range.start + step * range.step) as usize);
+            let elements = places.map(|at| self.element(py, at)).collect::<PyResult<Vec<_>>>()?;
+            return Ok(PyList::new(py, elements)?.into_any());
+        }
+        let at: isize = at.extract()?;
+        let place = if at < 0 { at + self.values.len() as isize } else { at };
+        match usize::try_from(place).ok().filter(|&place| place < self.values.len()) {
+            Some(place) => Ok(self.element(py, place)?.into_pyobject(py)?.into_any()),
+            None => Err(PyIndexError::new_err(format!(
+                "there are {} values, and no value {at}",
+                self.values.len()
+            ))),
+        }
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.to_list(py)?.try_iter()
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match other.try_iter() {
+            Ok(other) => self
+                .to_list(py)?
+                .eq(PyList::new(py, other.collect::<PyResult<Vec<_>>>()?)?),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// All values as a list.
+    fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let elements = (0..self.values.len()).map(|at| self.element(py, at));
+        PyList::new(py, elements.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The errors of the keys that could not be read, by the position of the key.
+    fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let errors = PyDict::new(py);
+        for (at, value) in self.values.iter().enumerate() {
+            if let Err(error) = value {
+                let error: PyErr = Fault::from(error.clone()).into();
+                errors.set_item(at, error.into_value(py))?;
+            }
+        }
+        Ok(errors)
+    }
+
+    /// The version of each batch store that the values are of.
+    #[getter]
+    fn versions(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let versions = PyDict::new(py);
+        for (store, version) in &self.versions {
+            versions.set_item(store, version)?;
+        }
+        Ok(versions.unbind())
+    }
+
+    /// The keys and values as a table of binary columns, as they are stored.
+    fn to_arrow_raw(&self, py: Python<'_>) -> PyResult<Table> {
+        py.detach(|| {
+            let values = self.values.iter().map(|value| value.as_ref().map(Option::as_deref));
+            let values = values
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| Fault::from(error.clone()))?;
+            Ok(Table::of(raw(&self.keys, &values).map_err(Fault::from)?))
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<fondaco.Values of {} keys>", self.values.len())
+    }
+}
+
+/// A batch of keys and values as they are stored.
+fn raw(keys: &[WireKey], values: &[Option<&[u8]>]) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    let schema = Schema::new(vec![
+        Field::new("key", DataType::Binary, false),
+        Field::new("value", DataType::Binary, true),
+    ]);
+    let keys: ArrayRef = Arc::new(BinaryArray::from_iter_values(keys.iter().map(WireKey::key)));
+    let values: ArrayRef = Arc::new(BinaryArray::from_iter(values.iter().copied()));
+    RecordBatch::try_new(Arc::new(schema), vec![keys, values])
+}

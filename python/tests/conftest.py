@@ -1,0 +1,144 @@
+"""A real cluster for the tests, and the names that examples in docstrings use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fondaco
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("FONDACO_BINARY", str(ROOT / "target/debug/fondaco"))
+START_SECONDS_MAX = 60.0
+
+
+def await_that(what: str, condition: Callable[[], Any], seconds_max: float = 30.0) -> Any:
+    """Waits until a condition is true, and returns its value."""
+    end = time.monotonic() + seconds_max
+    while not (value := condition()):
+        assert time.monotonic() < end, f"timeout: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Cluster:
+    """A `fondaco dev` in a directory of its own."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        addresses = directory / "addresses.json"
+        command = [PROGRAM, "dev", "--data", str(directory / "data"), "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        with addresses.open("w") as out, (directory / "log").open("w") as log:
+            self.process = subprocess.Popen([*command, "--json", "--log", "error", *arguments], stdout=out, stderr=log)
+        try:
+            text = await_that(
+                "fondaco dev serves",
+                lambda: (text := addresses.read_text()).rstrip().endswith("}") and text,
+                START_SECONDS_MAX,
+            )
+        except AssertionError:
+            self.stop()
+            raise AssertionError((directory / "log").read_text()) from None
+        found: dict[str, Any] = json.loads(text)
+        self.resp: str = found["resp"]
+        self.http: str = found["http"]
+        self.members: list[dict[str, Any]] = found.get("members", [])
+
+    def connect(self, **options: Any) -> fondaco.Client:
+        return fondaco.connect(self.resp, http=self.http, **options)
+
+    def run(self, *arguments: str) -> str:
+        """Runs a command of the program `fondaco` against the cluster."""
+        done = subprocess.run(
+            [PROGRAM, *arguments, "--http", self.http], check=True, capture_output=True, text=True, timeout=120
+        )
+        return done.stdout
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A node that is a whole cluster."""
+    cluster = Cluster(tmp_path_factory.mktemp("node"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, a router and two controllers."""
+    cluster = Cluster(tmp_path_factory.mktemp("three"), "--nodes", "3")
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[fondaco.Client]:
+    with cluster.connect(deadline_ms=10_000) as client:
+        yield client
+
+
+#: The number of the next store, so that each test has its own.
+_numbers = iter(range(1, 1_000_000))
+
+
+@pytest.fixture
+def versioned(client: fondaco.Client) -> fondaco.Store:
+    """A new versioned store."""
+    name = f"versioned-{next(_numbers)}"
+    client.create_store(name, kind="versioned")
+    return client.store(name)
+
+
+@pytest.fixture
+def batch_name() -> str:
+    """A name that no store has."""
+    return f"batch-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The names in examples: a client of a node with a batch store of cities, and an empty versioned store of carts."""
+    directory = tmp_path_factory.mktemp("examples")
+    cluster = Cluster(directory)
+    rows = directory / "cities.csv"
+    rows.write_text("id,city,population\n1,Pisa,90036\n2,Lucca,89046\n")
+    cluster.run("push", "cities", str(rows), "--key", "id", "--create")
+    client = cluster.connect(deadline_ms=10_000)
+    client.create_store("carts", kind="versioned")
+    yield {
+        "client": client,
+        "store": client.store("cities"),
+        "carts": client.store("carts"),
+        "cluster": cluster,
+        "fondaco": fondaco,
+        "asyncio": asyncio,
+        **vars(fondaco.errors),
+    }
+    cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def _names_in_examples(request: pytest.FixtureRequest) -> None:
+    """Examples connect to 127.0.0.1:6500: here that is the node of the examples."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    examples = request.getfixturevalue("examples")
+    patch = request.getfixturevalue("monkeypatch")
+    connect = fondaco.client._connect
+
+    def to_example(seeds: tuple[str, ...], http: str | None, *others: Any, **named: Any) -> Any:
+        return connect((examples["cluster"].resp,), examples["cluster"].http, *others, **named)
+
+    patch.setattr(fondaco.client, "_connect", to_example)
+    for name, value in examples.items():
+        request.getfixturevalue("doctest_namespace").setdefault(name, value)
