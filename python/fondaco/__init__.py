@@ -21,8 +21,9 @@ if sys.version_info < (3, 10):
     )
 
 from . import aio, errors
-from ._native import Batch, Table, Values
+from ._native import Batch, Scan, Schema, Table, Values
 from .client import Client, connect
+from .embedded import Reader, Status, export, open, scan
 from .errors import (
     AlreadyExists,
     BadInput,
@@ -65,7 +66,11 @@ __all__ = [
     "PushFailed",
     "ReadOnly",
     "ReadOptions",
+    "Reader",
     "Refused",
+    "Scan",
+    "Schema",
+    "Status",
     "Store",
     "Table",
     "Timeout",
@@ -74,4 +79,7 @@ __all__ = [
     "aio",
     "connect",
     "errors",
+    "export",
+    "open",
+    "scan",
 ]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union, cast
 from urllib.parse import quote
 
 from . import _native
-from ._native import Values
+from ._native import Scan, Values
 from .options import ReadOptions
+from .progress import Progress, chosen
 
 #: A key: text is UTF-8, an integer is its decimal digits.
 Key = Union[str, bytes, int]
@@ -51,6 +53,130 @@ class Store:
         True
         """
         return cast(Values, self._native.get_many(self.name, keys, options))
+
+    def row(self, key: Key, options: ReadOptions | None = None) -> Any:
+        """The row of a key, with the types of the pushed rows: a dictionary of its columns, the value if there is one
+        column, or ``None``.
+
+        >>> store.row("1")
+        {'city': 'Pisa', 'population': 90036}
+        """
+        return self._native.row(self.name, key, options)
+
+    def scan(self, *, raw: bool = False) -> Scan:
+        """All rows: of a batch store those of its current version, in the order of (partition, hash of the key).
+
+        >>> for batch in store.scan().to_batches():
+        ...     print(len(batch), batch.column_names)
+        2 ['id', 'city', 'population']
+        >>> len(store.scan().to_arrow())
+        2
+        """
+        return cast(Scan, self._native.scan(self.name, raw))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "parquet",
+        raw: bool = False,
+        progress: bool | Progress | None = None,
+    ) -> dict[str, Any]:
+        """Writes all rows to a file: ``parquet``, or a stream of Arrow IPC with ``arrow``.
+
+        >>> store.export("/dev/null", format="arrow")["records"]
+        2
+        """
+        return cast("dict[str, Any]", self._native.export(self.name, path, format, raw, chosen(progress)))
+
+    # Pushes
+
+    def push(
+        self,
+        rows: Any,
+        key: str | Sequence[str],
+        *,
+        value: str | None = None,
+        values: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        on_duplicate: str = "fail",
+        numbers: str = "number",
+        non_finite: str = "fail",
+        value_type: str | None = None,
+        compression: str = "none",
+        create: bool = False,
+        incremental: bool = False,
+        deploy: bool = True,
+        output: str | None = None,
+        upload: bool = False,
+        run: str | None = None,
+        again: bool = False,
+        allow_empty: bool = False,
+        bad_rows_max: int = 0,
+        memory_bytes: int | None = None,
+        threads: int | None = None,
+        temporary: str | os.PathLike[str] | None = None,
+        as_of_unix_ms: int | None = None,
+        progress: bool | Progress | None = None,
+    ) -> dict[str, Any]:
+        """Builds a version of rows, and makes the cluster serve it.
+
+        ``rows`` are a DataFrame of pandas or Polars, a table or a ``RecordBatchReader`` of pyarrow, or any object with
+        ``__arrow_c_stream__``; they are read once, in batches. ``key`` names the column of the key, or several. The value
+        is a JSON object of all other columns, of those in ``values``, or the column ``value`` as it is.
+
+        With ``incremental`` the rows are a difference to the current version. ``run`` is an id, for instance a
+        scheduler's: another try with the same id joins the first one, or repeats its answer. ``deploy=False`` only
+        builds, at ``output``. ``progress`` shows a line, or is a function to call; by default a line is shown in a
+        terminal and in a notebook. Ctrl-C cancels the push, and nothing is left of it.
+
+        >>> import pyarrow
+        >>> towns = pyarrow.table({"id": [1, 2], "name": ["Bari", "Como"]})
+        >>> pushed = client.store("towns").push(towns, key="id", create=True)
+        >>> pushed["version"], pushed["records"]
+        (1, 2)
+        >>> client.store("towns").row(2)
+        'Como'
+        """
+        options = {
+            "key": [key] if isinstance(key, str) else list(key),
+            "value": value,
+            "values": None if values is None else list(values),
+            "exclude": list(exclude),
+            "on_duplicate": on_duplicate,
+            "numbers": numbers,
+            "non_finite": non_finite,
+            "value_type": value_type,
+            "compression": compression,
+            "create": create,
+            "incremental": incremental,
+            "deploy": deploy,
+            "output": output,
+            "upload": upload,
+            "run": run,
+            "again": again,
+            "allow_empty": allow_empty,
+            "bad_rows_max": bad_rows_max,
+            "memory_bytes": memory_bytes,
+            "threads": threads,
+            "temporary": None if temporary is None else os.fspath(temporary),
+            "as_of_unix_ms": as_of_unix_ms,
+        }
+        return cast("dict[str, Any]", self._native.push(self.name, rows, json.dumps(options), chosen(progress)))
+
+    def deploy(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        upload: bool = False,
+        run: str | None = None,
+        again: bool = False,
+        progress: bool | Progress | None = None,
+    ) -> dict[str, Any]:
+        """Makes the cluster serve a built version, at a path or URL that its nodes can read; with ``upload`` at a path
+        that only this process can read."""
+        options = {"source": os.fspath(source), "upload": upload, "run": run, "again": again}
+        return cast("dict[str, Any]", self._native.deploy(self.name, json.dumps(options), chosen(progress)))
 
     # Writes to versioned stores
 

@@ -149,6 +149,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table of batches with this schema.
+    pub fn of_batches(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        Self { schema, batches }
+    }
+
     /// A table of one batch.
     pub fn of(batch: RecordBatch) -> Self {
         Self {
@@ -205,6 +210,29 @@ impl Table {
             self.__len__(),
             names(&self.schema).join(", ")
         )
+    }
+}
+
+/// An Arrow schema: `pyarrow.schema(schema)` takes it.
+#[pyclass(frozen, module = "fondaco", name = "Schema")]
+pub struct SchemaCapsule(pub SchemaRef);
+
+#[pymethods]
+impl SchemaCapsule {
+    /// The names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        names(&self.0)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export_schema(py, &self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        let field = |field: &arrow_schema::FieldRef| format!("{}: {}", field.name(), fondaco_typed::type_text(field));
+        let fields: Vec<String> = self.0.fields().iter().map(field).collect();
+        format!("<fondaco.Schema {}>", fields.join(", "))
     }
 }
 

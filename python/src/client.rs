@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_admin::Endpoint;
@@ -17,22 +17,34 @@ use fondaco_client::quorum::{Intent, WriteTimes};
 use fondaco_client::{Client as Inner, ClientError, PutOptions, SetAnswer, SetOptions, SetQuery, trusting};
 use fondaco_ids::IdSet;
 use fondaco_model::StoreName;
+use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
 use fondaco_protocol::{WireKey, now_unix_ms};
+use fondaco_push::{CancelToken, Job};
 use futures_util::{StreamExt, stream};
 use pyo3::BoundObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use tokio::sync::Notify;
 
+use crate::arrow::reader;
 use crate::control;
 use crate::fault::Fault;
 use crate::keys::{value, wire_key, wire_keys};
 use crate::options::{Reading, milliseconds, put_options, read_options};
-use crate::runtime::{check_process, promise, wait};
-use crate::values::Values;
+use crate::push::{DeployOptions, PushOptions, Reporter, deploy_version, push_rows, run};
+use crate::runtime::{check_process, promise, wait, wait_for_job};
+use crate::schemas::SchemaCache;
+use crate::values::{Columns, Values};
 
 /// How many writes of one call are under way at a time.
 const WRITES_AT_ONCE: usize = 256;
+
+/// How long a request that changed a store waits until the client knows it.
+const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How often it looks.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The client of a cluster.
 #[pyclass(frozen, module = "fondaco._native")]
@@ -41,6 +53,9 @@ pub struct Client {
     is_async: bool,
     deadline: Duration,
     endpoint: Arc<Endpoint>,
+    schemas: Arc<SchemaCache>,
+    /// Asks for the newest topology.
+    wanted: Arc<Notify>,
     /// Never dropped in a child of the process that made it: its threads are missing there.
     client: ManuallyDrop<Mutex<Option<Inner>>>,
 }
@@ -127,13 +142,17 @@ pub fn connect<'py>(
             let pem = fs::read(&path).map_err(|error| Fault::bad_input(format!("cannot read {path:?}: {error}")))?;
             builder = builder.tls(trusting(&pem)?);
         }
-        let client = builder.build()?;
+        let wanted = Arc::new(Notify::new());
+        let client = builder.topology_wanted(Arc::clone(&wanted)).build()?;
         client.ready(connect_time).await?;
+        let endpoint = Arc::new(endpoint);
         Ok(Client {
             made_by: process::id(),
             is_async,
             deadline,
-            endpoint: Arc::new(endpoint),
+            schemas: Arc::new(SchemaCache::new(Arc::clone(&endpoint))),
+            endpoint,
+            wanted,
             client: ManuallyDrop::new(Mutex::new(Some(client))),
         })
     };
@@ -181,12 +200,44 @@ impl Client {
         client.ok_or_else(|| Fault::new("CLOSED", "the client is closed: connect again").into())
     }
 
+    /// Runs a job with the control port; its result is JSON. After it, the client knows the version that it deployed.
+    fn job<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        progress: Option<Py<PyAny>>,
+        job: impl FnOnce(&Endpoint, &StoreName, Job<'_>) -> Result<serde_json::Value, Fault> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (client, wanted) = (self.inner()?, Arc::clone(&self.wanted));
+        let (store, endpoint) = (store_name(store)?, Arc::clone(&self.endpoint));
+        let reporter = Reporter::new(progress, CancelToken::default());
+        let cancel = reporter.cancel_token();
+        let name = store.clone();
+        let job = async move {
+            let result = run(reporter, move |job_of| job(&endpoint, &store, job_of)).await?;
+            if let Some(version) = result.get("version").and_then(serde_json::Value::as_u64) {
+                let is_known = |topology: &Topology| {
+                    let known = topology.stores.get(&name).and_then(|known| known.current);
+                    known.is_some_and(|known| known.get() >= version)
+                };
+                catch_up(&client, &wanted, is_known).await;
+            }
+            let result = result.to_string();
+            Ok(Made::by(move |py| from_json(py, &result)))
+        };
+        match self.is_async {
+            true => promise(py, job),
+            false => wait_for_job(py, job, &cancel)?.into_pyobject(py),
+        }
+    }
+
     fn times(&self, deadline_ms: Option<f64>) -> Result<Duration, Fault> {
         Ok(deadline_ms.map(milliseconds).transpose()?.unwrap_or(self.deadline))
     }
 }
 
-fn store_name(store: &str) -> Result<StoreName, Fault> {
+/// The name of a store.
+pub fn store_name(store: &str) -> Result<StoreName, Fault> {
     store.parse().map_err(|error| Fault::bad_input(format!("{error}")))
 }
 
@@ -232,9 +283,39 @@ impl Client {
         let store = store.map(store_name).transpose()?;
         let keys = wire_keys(store.as_ref(), keys)?;
         let options = read_options(options, self.deadline)?;
+        let columns = match store {
+            Some(store) => Columns::Asked(Arc::clone(&self.schemas), store),
+            None => Columns::None,
+        };
         self.call(py, async move {
             let reply = client.read(keys.clone(), &options).await?;
-            Ok(Values::new(keys, reply))
+            Ok(Values::new(keys, reply, columns))
+        })
+    }
+
+    /// The row of a key as objects of Python.
+    #[pyo3(signature = (store, key, options=None))]
+    fn row<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let key = wire_key(&store, key)?;
+        let options = read_options(options, self.deadline)?;
+        let columns = Columns::Asked(Arc::clone(&self.schemas), store);
+        self.call(py, async move {
+            let reply = client.read(vec![key.clone()], &options).await?;
+            let values = Values::new(vec![key], reply, columns);
+            // Asks for the columns, if they are not known, in a thread for what blocks.
+            let values = blocking(move || values.columns().map(|_| values)).await?;
+            Ok(Made::by(move |py| {
+                let mut rows = values.rows(py)?;
+                Ok(rows.pop().unwrap_or_else(|| py.None().into_bound(py)))
+            }))
         })
     }
 
@@ -501,10 +582,15 @@ impl Client {
         body: Option<String>,
         member: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.inner()?;
+        let (client, wanted) = (self.inner()?, Arc::clone(&self.wanted));
         let endpoint = Arc::clone(&self.endpoint);
         self.call(py, async move {
+            let news = control::News::of(&method, &path);
             let answer = blocking(move || control::request(&endpoint, &method, &path, body.as_deref())).await?;
+            if let Some(news) = news {
+                catch_up(&client, &wanted, |topology| news.are_known(&answer, topology)).await;
+            }
+            let answer = answer.to_string();
             Ok(Made::by(move |py| {
                 let answer = from_json(py, &answer)?;
                 match member {
@@ -515,12 +601,56 @@ impl Client {
         })
     }
 
+    /// Pushes rows of Arrow; returns the result as an object.
+    #[pyo3(signature = (store, rows, options, progress=None))]
+    fn push<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        rows: &Bound<'py, PyAny>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options: PushOptions =
+            serde_json::from_str(options).map_err(|error| Fault::bad_input(error.to_string()))?;
+        let rows = reader(rows)?;
+        self.job(py, store, progress, move |endpoint, store, job| {
+            push_rows(endpoint, store, rows, &options, job)
+        })
+    }
+
+    /// Deploys a built version; returns the result as an object.
+    #[pyo3(signature = (store, options, progress=None))]
+    fn deploy<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options: DeployOptions =
+            serde_json::from_str(options).map_err(|error| Fault::bad_input(error.to_string()))?;
+        self.job(py, store, progress, move |endpoint, store, job| {
+            deploy_version(endpoint, store, &options, job)
+        })
+    }
+
     /// Ends all connections once no call needs them.
     fn close(&self) -> PyResult<()> {
         check_process(self.made_by)?;
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(client);
         Ok(())
+    }
+}
+
+/// Waits until the client knows what its own process has changed, so that its next request heeds it. The cluster is asked
+/// once a second otherwise.
+pub async fn catch_up(client: &Inner, wanted: &Notify, is_known: impl Fn(&Topology) -> bool) {
+    let end = Instant::now() + CATCH_UP_TIME_MAX;
+    while !client.topology().is_some_and(|topology| is_known(&topology)) && Instant::now() < end {
+        wanted.notify_one();
+        tokio::time::sleep(CATCH_UP_INTERVAL).await;
     }
 }
 

@@ -3,7 +3,10 @@
 
 use fondaco_admin::AdminError;
 use fondaco_client::ClientError;
+use fondaco_embedded::EmbeddedError;
 use fondaco_protocol::{InvalidKey, TrustError};
+use fondaco_push::with_causes;
+use fondaco_typed::DecodeError;
 use pyo3::prelude::*;
 
 use crate::runtime::errors_attribute;
@@ -76,6 +79,32 @@ impl From<InvalidKey> for Fault {
 impl From<TrustError> for Fault {
     fn from(error: TrustError) -> Self {
         Self::bad_input(format!("cannot trust the certificates: {error}"))
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        Self::new("WRONGTYPE", error.to_string())
+    }
+}
+
+impl From<EmbeddedError> for Fault {
+    fn from(error: EmbeddedError) -> Self {
+        let message = with_causes(&error);
+        let code = match &error {
+            EmbeddedError::Admin(error) => error.code(),
+            EmbeddedError::NoVersion => "NOVERSION",
+            EmbeddedError::NoStore { .. } => "NOSTORE",
+            EmbeddedError::Timeout { .. } => "TIMEOUT",
+            EmbeddedError::Graph { .. } | EmbeddedError::GraphStore { .. } | EmbeddedError::OtherKind { .. } => {
+                "WRONGTYPE"
+            }
+            EmbeddedError::Locked { .. } => "conflict",
+            EmbeddedError::Format(_) => "CORRUPT",
+            EmbeddedError::OtherStore { .. } | EmbeddedError::NoEndpoint => "BADINPUT",
+            _ => "failed",
+        };
+        Self::new(code, message)
     }
 }
 

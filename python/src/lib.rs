@@ -7,19 +7,28 @@
 mod arrow;
 mod client;
 mod control;
+mod embedded;
 mod fault;
 mod keys;
+mod objects;
 mod options;
+mod push;
 mod runtime;
+mod scan;
+mod schemas;
 mod values;
 
 /// The module `fondaco._native`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::arrow::{Batch, Table};
+    use crate::arrow::{Batch, SchemaCapsule, Table};
     #[pymodule_export]
     use crate::client::{Client, connect, decode_ids, encode_ids};
+    #[pymodule_export]
+    use crate::embedded::{Reader, follow_store, open_version};
+    #[pymodule_export]
+    use crate::scan::Scan;
     #[pymodule_export]
     use crate::values::Values;
 }

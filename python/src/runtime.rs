@@ -10,8 +10,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
+use fondaco_push::CancelToken;
 use pyo3::BoundObject;
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -73,6 +74,34 @@ pub fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T, Faul
                 match tokio::time::timeout(SIGNALS_EVERY, &mut future).await {
                     Ok(ended) => return ended,
                     Err(_) => Python::attach(|py| py.check_signals())?,
+                }
+            }
+        })
+    });
+    Ok(ended?)
+}
+
+/// Waits for a job like [`wait`], but when a signal handler raises, it cancels the job, and waits for its end, so that the job
+/// leaves nothing.
+pub fn wait_for_job<T: Send>(
+    py: Python<'_>,
+    job: impl Future<Output = Result<T, Fault>> + Send,
+    cancel: &CancelToken,
+) -> PyResult<T> {
+    let runtime = runtime()?;
+    let ended: Result<T, Fault> = py.detach(|| {
+        runtime.block_on(async {
+            let mut job = pin!(job);
+            loop {
+                match tokio::time::timeout(SIGNALS_EVERY, &mut job).await {
+                    Ok(ended) => return ended,
+                    Err(_) => {
+                        if let Err(raised) = Python::attach(|py| py.check_signals()) {
+                            cancel.cancel();
+                            let _ = job.await;
+                            return Err(Fault::Python(raised));
+                        }
+                    }
                 }
             }
         })
@@ -161,13 +190,8 @@ pub fn errors_attribute<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py,
     module.bind(py).getattr(name)
 }
 
-/// Whether an object is a class, for messages.
+/// The name of an object's class, for messages.
 pub fn type_name(value: &Bound<'_, PyAny>) -> String {
     let of: Bound<'_, PyType> = value.get_type();
     of.name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
-}
-
-/// A call that cannot happen, as an error of Python.
-pub fn impossible(what: &str) -> PyErr {
-    PyRuntimeError::new_err(what.to_owned())
 }

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use fondaco_client::{BatchReply, ClientError};
+use fondaco_model::StoreName;
 use fondaco_protocol::WireKey;
+use fondaco_typed::{Decoder, TypedSchema};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice};
 
 use crate::arrow::Table;
 use crate::fault::Fault;
+use crate::objects::rows;
+use crate::runtime::wait;
+use crate::schemas::SchemaCache;
 
 /// The values of the keys of one request, in their order: `bytes`, or `None` for a key that does not exist.
 ///
@@ -23,13 +27,80 @@ pub struct Values {
     keys: Vec<WireKey>,
     values: Vec<Result<Option<Bytes>, ClientError>>,
     versions: Vec<(String, u64)>,
+    columns: Columns,
+}
+
+/// The columns that keys and values are decoded to.
+pub struct Typed {
+    /// Decodes.
+    pub decoder: Decoder,
+    /// How many columns the key has.
+    pub key_columns: usize,
+}
+
+impl Typed {
+    /// The columns of a schema.
+    pub fn new(schema: &TypedSchema) -> Self {
+        Self {
+            decoder: schema.decoder(),
+            key_columns: schema.key_columns(),
+        }
+    }
+}
+
+/// Where the columns are known from.
+pub enum Columns {
+    /// They are known.
+    Known(Arc<Typed>),
+    /// The cluster is asked for those of one store when they are needed.
+    Asked(Arc<SchemaCache>, StoreName),
+    /// Several stores have no common columns.
+    None,
 }
 
 impl Values {
+    /// Values whose columns are known.
+    pub fn typed(
+        keys: Vec<WireKey>,
+        values: Vec<Result<Option<Bytes>, ClientError>>,
+        versions: Vec<(String, u64)>,
+        typed: Arc<Typed>,
+    ) -> Self {
+        Self {
+            keys,
+            values,
+            versions,
+            columns: Columns::Known(typed),
+        }
+    }
+
+    /// The columns. It asks the cluster once for each version.
+    pub fn columns(&self) -> Result<Arc<Typed>, Fault> {
+        match &self.columns {
+            Columns::Known(typed) => Ok(Arc::clone(typed)),
+            Columns::Asked(cache, store) => cache.columns(store, self.versions.first().map(|(_, version)| *version)),
+            Columns::None => Ok(Arc::new(Typed::new(&TypedSchema::raw()))),
+        }
+    }
+
+    /// Keys and values as columns.
+    fn decode(&self, typed: &Typed) -> Result<RecordBatch, Fault> {
+        let values = self.values.iter().map(|value| value.as_ref().map(Option::as_deref));
+        let values = values
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Fault::from(error.clone()))?;
+        let keys: Vec<&[u8]> = match self.columns {
+            Columns::None => self.keys.iter().map(|key| &**key.as_bytes()).collect(),
+            _ => self.keys.iter().map(WireKey::key).collect(),
+        };
+        Ok(typed.decoder.decode(&keys, &values)?)
+    }
+
     /// The reply to a request for these keys.
-    pub fn new(keys: Vec<WireKey>, reply: BatchReply) -> Self {
+    pub fn new(keys: Vec<WireKey>, reply: BatchReply, columns: Columns) -> Self {
         let versions = reply.stores.iter();
         Self {
+            columns,
             versions: versions
                 .map(|store| (store.name.to_string(), store.version.get()))
                 .collect(),
@@ -111,29 +182,29 @@ impl Values {
         Ok(versions.unbind())
     }
 
-    /// The keys and values as a table of binary columns, as they are stored.
-    fn to_arrow_raw(&self, py: Python<'_>) -> PyResult<Table> {
-        py.detach(|| {
-            let values = self.values.iter().map(|value| value.as_ref().map(Option::as_deref));
-            let values = values
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|error| Fault::from(error.clone()))?;
-            Ok(Table::of(raw(&self.keys, &values).map_err(Fault::from)?))
+    /// The keys and values as a table, with the columns and types of the pushed rows; with `raw`, as they are stored, in the
+    /// binary columns `key` and `value`.
+    #[pyo3(signature = (raw=false))]
+    fn to_arrow(&self, py: Python<'_>, raw: bool) -> PyResult<Table> {
+        wait(py, async {
+            let typed = match raw {
+                true => Arc::new(Typed::new(&TypedSchema::raw())),
+                false => self.columns()?,
+            };
+            self.decode(&typed).map(Table::of)
         })
+    }
+
+    /// The values as objects of Python: for each key a dictionary of its columns, or the one value, or `None`.
+    pub fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let (batch, key_columns) = wait(py, async {
+            let typed = self.columns()?;
+            Ok((self.decode(&typed)?, typed.key_columns))
+        })?;
+        rows(py, &batch, key_columns, &|row| matches!(self.values[row], Ok(None)))
     }
 
     fn __repr__(&self) -> String {
         format!("<fondaco.Values of {} keys>", self.values.len())
     }
-}
-
-/// A batch of keys and values as they are stored.
-fn raw(keys: &[WireKey], values: &[Option<&[u8]>]) -> Result<RecordBatch, arrow_schema::ArrowError> {
-    let schema = Schema::new(vec![
-        Field::new("key", DataType::Binary, false),
-        Field::new("value", DataType::Binary, true),
-    ]);
-    let keys: ArrayRef = Arc::new(BinaryArray::from_iter_values(keys.iter().map(WireKey::key)));
-    let values: ArrayRef = Arc::new(BinaryArray::from_iter(values.iter().copied()));
-    RecordBatch::try_new(Arc::new(schema), vec![keys, values])
 }

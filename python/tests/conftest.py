@@ -55,9 +55,9 @@ class Cluster:
 
     def run(self, *arguments: str) -> str:
         """Runs a command of the program `fondaco` against the cluster."""
-        done = subprocess.run(
-            [PROGRAM, *arguments, "--http", self.http], check=True, capture_output=True, text=True, timeout=120
-        )
+        environment = {**os.environ, "FONDACO_HTTP": self.http}
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def stop(self) -> None:
@@ -115,6 +115,9 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     cluster.run("push", "cities", str(rows), "--key", "id", "--create")
     client = cluster.connect(deadline_ms=10_000)
     client.create_store("carts", kind="versioned")
+    version = directory / "cities-1"
+    cluster.run("build", "cities", str(rows), "--key", "id", "--partitions", "4", "--output", str(version))
+    reader = fondaco.open(version)
     yield {
         "client": client,
         "store": client.store("cities"),
@@ -122,6 +125,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         "cluster": cluster,
         "fondaco": fondaco,
         "asyncio": asyncio,
+        "reader": reader,
+        "version_directory": version,
         **vars(fondaco.errors),
     }
     cluster.stop()

@@ -169,7 +169,7 @@ def test_a_graph_is_queried(cluster: object, client: fondaco.Client, tmp_path: o
     assert isinstance(cluster, Cluster) and isinstance(tmp_path, Path)
     edges = tmp_path / "edges.csv"
     edges.write_text("a,b\nAnna,Bob\nBob,Carl\n")
-    cluster.run("push", batch_name, str(edges), "--edges", "a,b", "--edge-type", "KNOWS", "--create")
+    cluster.run("push", batch_name, str(edges), "--edges", "a,b", "--type", "KNOWS", "--unknown-vertices", "add", "--create")
     graph = client.store(batch_name)
     answer = graph.query("MATCH (a {name: $name})-[:KNOWS]->(b) RETURN b.name", {"name": "Anna"})
     assert answer == {"columns": ["b.name"], "rows": [["Bob"]], "incomplete": None}
