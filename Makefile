@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$
 QUICK_TESTS = allocations builds format model request
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-feast test-console test-package test-upgrade test-spark package bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-python test-feast test-console test-package test-upgrade test-spark package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -26,7 +26,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-feast test-console test-package test-upgrade test-spark ## Run all tests
+test: test-rust test-clients test-python test-feast test-console test-package test-upgrade test-spark ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -37,9 +37,15 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	$(CARGO) test --no-run
 	tests/clients/run
 
+# With a test, since dependencies have the features of tests then, and are not compiled again.
+BUILD_FOR_PYTHON = $(CARGO) build --workspace --exclude fondaco-bench --lib --bin fondaco --test allocations
+
+test-python: ## Check the types of the Python package, and run its tests and examples with each Python from 3.10 to 3.13 that is here (two minutes)
+	$(BUILD_FOR_PYTHON)
+	tests/python/run
+
 test-feast: ## Run Feast, Airflow, and the readers of Iceberg, Delta Lake and ORC against it (two and a half minutes, and as long again for their packages)
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
+	$(BUILD_FOR_PYTHON)
 	tests/feast/run
 
 test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (three minutes)

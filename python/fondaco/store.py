@@ -202,7 +202,7 @@ class Store:
 
     def put_many(
         self,
-        items: Mapping[Key, Value] | Iterable[tuple[Key, Value]],
+        items: Mapping[Any, Value] | Iterable[tuple[Key, Value]],
         *,
         contexts: Sequence[bytes | None] | None = None,
         ttl_ms: int | None = None,

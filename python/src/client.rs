@@ -32,8 +32,9 @@ use crate::control;
 use crate::fault::Fault;
 use crate::keys::{value, wire_key, wire_keys};
 use crate::options::{Reading, milliseconds, put_options, read_options};
-use crate::push::{DeployOptions, PushOptions, Reporter, deploy_version, push_rows, run};
+use crate::push::{CancelOnDrop, DeployOptions, PushOptions, Reporter, deploy_version, push_rows, run};
 use crate::runtime::{check_process, promise, wait, wait_for_job};
+use crate::scan::{Scan, export_rows, of_store};
 use crate::schemas::SchemaCache;
 use crate::values::{Columns, Values};
 
@@ -632,6 +633,38 @@ impl Client {
             serde_json::from_str(options).map_err(|error| Fault::bad_input(error.to_string()))?;
         self.job(py, store, progress, move |endpoint, store, job| {
             deploy_version(endpoint, store, &options, job)
+        })
+    }
+
+    /// All rows of a store.
+    #[pyo3(signature = (store, raw=false))]
+    fn scan<'py>(&self, py: Python<'py>, store: &str, raw: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.inner()?;
+        let (store, endpoint) = (store_name(store)?, Arc::clone(&self.endpoint));
+        self.call(py, async move {
+            let cancel = CancelToken::default();
+            let guard = CancelOnDrop(cancel.clone());
+            let scan = blocking(move || Scan::open(&store, &endpoint, raw, &cancel)).await;
+            drop(guard);
+            scan
+        })
+    }
+
+    /// Exports a store to a file; returns the report as an object.
+    #[pyo3(signature = (store, path, format, raw, progress=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        path: PathBuf,
+        format: String,
+        raw: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let selection = of_store(store, &self.endpoint, raw)?;
+        self.job(py, store, progress, move |_, _, job| {
+            export_rows(&selection, path, &format, job)
         })
     }
 

@@ -54,7 +54,7 @@ impl News {
 
     /// Whether a topology has them.
     pub fn are_known(&self, answer: &Value, topology: &Topology) -> bool {
-        let named = |name: &str| name.parse().ok().and_then(|name| topology.stores.get(&name));
+        let named = |name: &str| topology.stores.get(name);
         match self {
             Self::StoreGone(name) => named(name).is_none(),
             // The answer to another request has no such members: nothing is waited for.

@@ -4,6 +4,7 @@
 use fondaco_admin::AdminError;
 use fondaco_client::ClientError;
 use fondaco_embedded::EmbeddedError;
+use fondaco_export::ExportError;
 use fondaco_protocol::{InvalidKey, TrustError};
 use fondaco_push::with_causes;
 use fondaco_typed::DecodeError;
@@ -105,6 +106,17 @@ impl From<EmbeddedError> for Fault {
             _ => "failed",
         };
         Self::new(code, message)
+    }
+}
+
+impl From<ExportError> for Fault {
+    fn from(error: ExportError) -> Self {
+        let code = match &error {
+            ExportError::Cancelled => "CANCELLED",
+            ExportError::Decode(_) => "WRONGTYPE",
+            other => other.code(),
+        };
+        Self::new(code.to_owned(), with_causes(&error))
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_model::StoreName;
 use fondaco_protocol::WireKey;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 
 use crate::arrow::arrays;
 use crate::fault::Fault;
@@ -50,7 +50,12 @@ impl Collector<'_> {
             self.add(text.to_str()?.as_bytes())
         } else if let Ok(bytes) = key.cast::<PyBytes>() {
             self.add(bytes.as_bytes())
-        } else if key.cast::<PyInt>().is_ok() && !key.is_instance_of::<pyo3::types::PyBool>() {
+        } else if key.is_instance_of::<PyBool>() {
+            let at = self.keys.len();
+            Err(Fault::bad_input(format!(
+                "key {at} is a bool: keys are str, bytes or int"
+            )))
+        } else if key.is_instance_of::<PyInt>() {
             self.buffer.put_slice(self.prefix);
             // Writing to a buffer does not fail.
             let _ = write!(self.buffer, "{}", key.str()?.to_str()?);

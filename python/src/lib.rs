@@ -28,7 +28,7 @@ mod _native {
     #[pymodule_export]
     use crate::embedded::{Reader, follow_store, open_version};
     #[pymodule_export]
-    use crate::scan::Scan;
+    use crate::scan::{Scan, export_version, scan_version};
     #[pymodule_export]
     use crate::values::Values;
 }

@@ -43,12 +43,7 @@ fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
 }
 
 /// The rows of a batch as dictionaries of columns; rows of one value column, without the key, as that value.
-pub fn rows<'py>(
-    py: Python<'py>,
-    batch: &RecordBatch,
-    key_columns: usize,
-    missing: &dyn Fn(usize) -> bool,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub fn rows<'py>(py: Python<'py>, batch: &RecordBatch, key_columns: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let schema = batch.schema();
     let is_single = batch.num_columns() == key_columns + 1;
     let names: Vec<Bound<'py, PyString>> = schema
@@ -59,9 +54,6 @@ pub fn rows<'py>(
     let columns = || schema.fields().iter().zip(batch.columns()).skip(key_columns);
     (0..batch.num_rows())
         .map(|row| {
-            if missing(row) {
-                return Ok(py.None().into_bound(py));
-            }
             if is_single && let Some((field, column)) = columns().next() {
                 return object(py, field, column, row);
             }

@@ -11,7 +11,7 @@ use fondaco_builder::{BuildError, BuildOptions, Phase, ValueSelection};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_push::{
     BuildResult, CancelToken, Clusters, Deploy, Earlier, Job, Note, Observer, Outcome, Progress, Push, PushError,
-    Pushed, Rows, build, deploy, push, with_causes,
+    Pushed, Rows, RowsInMemory, build, deploy, push, with_causes,
 };
 use fondaco_storage::Location;
 use pyo3::prelude::*;
@@ -123,9 +123,7 @@ pub fn push_rows(
     let value_type = value_type.map_err(|error| choice("value_type", format!("{error}")))?;
     let keep_at = options.output.as_deref().map(str::parse::<Location>).transpose();
     let keep_at = keep_at.map_err(PushError::from)?;
-    let file = parquet_file(rows, &building.temporary)?;
-    building.inputs = vec![file.path().display().to_string()];
-    let rows = Rows::Records;
+    let rows = Rows::InMemory(RowsInMemory::new(rows));
     if !options.deploy {
         let output = keep_at.ok_or_else(|| Fault::bad_input("deploy=False needs output=, the place of the version"))?;
         if options.incremental {
@@ -153,25 +151,6 @@ pub fn push_rows(
         Pushed::DryRun(built) => Ok(result(store, options.run.as_deref(), Some(&built), None)),
         Pushed::Ended(outcome) => ended(store, outcome),
     }
-}
-
-/// The rows in a temporary file, for a build that reads files.
-fn parquet_file(rows: Batches, directory: &std::path::Path) -> Result<tempfile::NamedTempFile, Fault> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Fault::new("NOSPACE", format!("cannot write the rows to {directory:?}: {error}"))
-    };
-    let file = tempfile::Builder::new()
-        .suffix(".parquet")
-        .tempfile_in(directory)
-        .map_err(|error| failed(&error))?;
-    let writer = file.reopen().map_err(|error| failed(&error))?;
-    let writer = parquet::arrow::ArrowWriter::try_new(writer, rows.schema(), None);
-    let mut writer = writer.map_err(|error| Fault::bad_input(error.to_string()))?;
-    for batch in rows {
-        writer.write(&batch?).map_err(|error| failed(&error))?;
-    }
-    writer.close().map_err(|error| failed(&error))?;
-    Ok(file)
 }
 
 /// Deploys a built version; returns the push, as JSON. It blocks.

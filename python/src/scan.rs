@@ -1,17 +1,26 @@
 //! All rows of a store or of a version, in batches; and exports of them to files.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fondaco_admin::Endpoint;
+use fondaco_export::{Format, Output, Rows, Selection, Source, export};
+use fondaco_model::StoreName;
+use fondaco_push::{CancelToken, Job, Quiet};
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 
 use crate::arrow::{Batch, SchemaCapsule, Table};
-use crate::client::blocking;
+use crate::client::{blocking, store_name};
 use crate::fault::Fault;
-use crate::runtime::promise;
+use crate::push::{Reporter, run};
+use crate::runtime::{promise, wait};
+use crate::schemas::selection;
 
 /// Where batches come from.
 enum Batches {
+    /// A store of a cluster, or a version somewhere.
+    Rows(Box<Rows>),
     /// A version within this process.
     Embedded(Box<fondaco_embedded::Scan>, fondaco_typed::Decoder),
 }
@@ -19,13 +28,14 @@ enum Batches {
 impl Batches {
     fn read(&mut self) -> Result<Option<Batch>, Fault> {
         match self {
+            Self::Rows(rows) => Ok(rows.next().transpose()?.map(Batch)),
             Self::Embedded(scan, decoder) => {
                 let Some(records) = scan.next() else {
                     return Ok(None);
                 };
                 let records = records?;
-                let keys: Vec<&[u8]> = records.iter().map(|record| &*record.key).collect();
-                let values: Vec<Option<&[u8]>> = records.iter().map(|record| Some(&*record.value)).collect();
+                let keys: Vec<&[u8]> = records.iter().map(|(key, _)| &key[..]).collect();
+                let values: Vec<Option<&[u8]>> = records.iter().map(|(_, value)| Some(&value[..])).collect();
                 Ok(Some(Batch(decoder.decode(&keys, &values)?)))
             }
         }
@@ -42,6 +52,31 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// The rows of a store. It blocks.
+    pub fn open(store: &StoreName, endpoint: &Endpoint, raw: bool, cancel: &CancelToken) -> Result<Self, Fault> {
+        let selection = Selection {
+            raw,
+            ..selection(store, endpoint)
+        };
+        Self::of_selection(&selection, cancel)
+    }
+
+    fn of_selection(selection: &Selection, cancel: &CancelToken) -> Result<Self, Fault> {
+        let rows = Rows::open(
+            selection,
+            Job {
+                observer: &Quiet,
+                cancel,
+            },
+        )?;
+        Ok(Self {
+            schema: Arc::clone(rows.schema().arrow()),
+            total: rows.total(),
+            version: rows.version(),
+            batches: Arc::new(Mutex::new(Batches::Rows(Box::new(rows)))),
+        })
+    }
+
     /// The rows of a version within this process.
     pub fn embedded(
         scan: fondaco_embedded::Scan,
@@ -116,4 +151,73 @@ impl Scan {
     fn version(&self) -> Option<u64> {
         self.version
     }
+}
+
+/// A source of rows in words: a store of a cluster, or the place of a version.
+pub fn export_rows(
+    selection: &Selection,
+    path: PathBuf,
+    format: &str,
+    job: Job<'_>,
+) -> Result<serde_json::Value, Fault> {
+    let format = match format {
+        "parquet" => Format::Parquet,
+        "arrow" => Format::Arrow,
+        other => {
+            return Err(Fault::bad_input(format!(
+                "format {other:?}: use \"parquet\" or \"arrow\""
+            )));
+        }
+    };
+    let rows = Rows::open(selection, job)?;
+    let report = export(rows, format, Output::File(path), job)?;
+    serde_json::to_value(report).map_err(|error| Fault::bad_input(error.to_string()))
+}
+
+/// Exports a version to a file; returns the report as JSON.
+#[pyfunction]
+#[pyo3(signature = (source, path, format, raw, progress=None))]
+pub fn export_version(
+    py: Python<'_>,
+    source: &str,
+    path: PathBuf,
+    format: String,
+    raw: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let location: fondaco_storage::Location = source.parse().map_err(|error| Fault::bad_input(format!("{error}")))?;
+    let selection = Selection {
+        raw,
+        ..Selection::all_of(Source::Version(location))
+    };
+    let cancel = CancelToken::default();
+    let reporter = Reporter::new(progress, cancel);
+    let report = wait(
+        py,
+        run(reporter, move |job| export_rows(&selection, path, &format, job)),
+    )?;
+    Ok(report.to_string())
+}
+
+/// A scan of a version somewhere.
+#[pyfunction]
+#[pyo3(signature = (source, raw=false))]
+pub fn scan_version(py: Python<'_>, source: &str, raw: bool) -> PyResult<Scan> {
+    let location: fondaco_storage::Location = source.parse().map_err(|error| Fault::bad_input(format!("{error}")))?;
+    let selection = Selection {
+        raw,
+        ..Selection::all_of(Source::Version(location))
+    };
+    wait(
+        py,
+        blocking(move || Scan::of_selection(&selection, &CancelToken::default())),
+    )
+}
+
+/// The selection of a store, for an export.
+pub fn of_store(store: &str, endpoint: &Endpoint, raw: bool) -> Result<Selection, Fault> {
+    Ok(Selection {
+        raw,
+        ..selection(&store_name(store)?, endpoint)
+    })
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fondaco_admin::Endpoint;
+use fondaco_export::{Rows, Selection, Source};
 use fondaco_model::StoreName;
 
 use crate::fault::Fault;
@@ -38,8 +39,8 @@ impl SchemaCache {
         {
             return Ok(Arc::clone(typed));
         }
-        let _ = &self.endpoint;
-        let typed = Arc::new(Typed::new(&fondaco_typed::TypedSchema::raw()));
+        let rows = Rows::none_of(&selection(store, &self.endpoint))?;
+        let typed = Arc::new(Typed::new(rows.schema()));
         let mut known = known();
         if known.len() >= STORES_MAX {
             known.clear();
@@ -47,4 +48,12 @@ impl SchemaCache {
         known.insert(store.clone(), (version, Arc::clone(&typed)));
         Ok(typed)
     }
+}
+
+/// All rows of a store.
+pub fn selection(store: &StoreName, endpoint: &Endpoint) -> Selection {
+    Selection::all_of(Source::Store {
+        name: store.clone(),
+        endpoint: endpoint.clone(),
+    })
 }

@@ -15,7 +15,6 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice};
 use crate::arrow::Table;
 use crate::fault::Fault;
 use crate::objects::rows;
-use crate::runtime::wait;
 use crate::schemas::SchemaCache;
 
 /// The values of the keys of one request, in their order: `bytes`, or `None` for a key that does not exist.
@@ -186,22 +185,40 @@ impl Values {
     /// binary columns `key` and `value`.
     #[pyo3(signature = (raw=false))]
     fn to_arrow(&self, py: Python<'_>, raw: bool) -> PyResult<Table> {
-        wait(py, async {
+        let table = py.detach(|| {
             let typed = match raw {
                 true => Arc::new(Typed::new(&TypedSchema::raw())),
                 false => self.columns()?,
             };
             self.decode(&typed).map(Table::of)
-        })
+        });
+        Ok(table?)
     }
 
     /// The values as objects of Python: for each key a dictionary of its columns, or the one value, or `None`.
     pub fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let (batch, key_columns) = wait(py, async {
+        // A key that does not exist need not be of the key's type.
+        let decoded: Result<(RecordBatch, usize), Fault> = py.detach(|| {
             let typed = self.columns()?;
-            Ok((self.decode(&typed)?, typed.key_columns))
-        })?;
-        rows(py, &batch, key_columns, &|row| matches!(self.values[row], Ok(None)))
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for (key, value) in self.keys.iter().zip(&self.values) {
+                if let Some(value) = value.as_ref().map_err(|error| Fault::from(error.clone()))? {
+                    keys.push(key.key());
+                    values.push(Some(&**value));
+                }
+            }
+            Ok((typed.decoder.decode(&keys, &values)?, typed.key_columns))
+        });
+        let (batch, key_columns) = decoded?;
+        let mut found = rows(py, &batch, key_columns)?.into_iter();
+        let row = |value: &Result<Option<Bytes>, ClientError>| match value {
+            Ok(Some(_)) => found.next(),
+            _ => None,
+        };
+        let rows = self.values.iter().map(row);
+        Ok(rows
+            .map(|row| row.unwrap_or_else(|| py.None().into_bound(py)))
+            .collect())
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,6 @@ import os
 import pickle
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import fondaco
@@ -161,19 +160,3 @@ def test_an_old_python_is_refused_with_a_reason() -> None:
     done = subprocess.run([old[-1], "-c", "import fondaco"], cwd=package, capture_output=True, text=True)
     assert done.returncode == 1
     assert "fondaco needs Python 3.10 or later, and this is Python 3." in done.stderr
-
-
-def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, "--password", "right")
-    try:
-        with pytest.raises(fondaco.FondacoError) as caught:
-            fondaco.connect(cluster.resp, password="wrong", connect_ms=1000)
-        assert "WRONGPASS" in str(caught.value)
-        with fondaco.connect(cluster.resp, http=cluster.http, password="right") as client:
-            assert client.mget([]).to_list() == []
-    finally:
-        cluster.stop()
-
-
-if sys.version_info < (3, 10):
-    raise AssertionError("the tests run with a Python that the package supports")
