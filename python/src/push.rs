@@ -137,6 +137,12 @@ pub fn push_rows(
         let built = build(&building, &rows, &[], Earlier::default(), job)?;
         return Ok(result(store, options.run.as_deref(), Some(&built), None));
     }
+    if !options.create && endpoint.client()?.store(store)?.is_none() {
+        return Err(Fault::new(
+            "store_not_found",
+            format!("no store is named {store:?}: create it, or push with create=True"),
+        ));
+    }
     let mut pushing = Push::new(building);
     pushing.rows = rows;
     pushing.value_type = value_type;
@@ -282,6 +288,11 @@ impl Observer for Reporter {
             } => {
                 self.report("fetching the base", fraction(bytes_done, bytes_total), "");
             }
+            Progress::Exporting { records, records_total } => self.report(
+                "exporting",
+                records_total.and_then(|total| fraction(records, total)),
+                &format!("{records} rows"),
+            ),
             Progress::ReadingEvents { keys } => self.report("reading events", None, &format!("{keys} keys")),
             Progress::Sending {
                 bytes_sent,
