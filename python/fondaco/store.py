@@ -243,6 +243,7 @@ class Store:
     def get_context(self, key: Key, options: ReadOptions | None = None) -> tuple[list[bytes], bytes]:
         """All concurrent values of a key of a versioned store, the latest first, and the context to replace them.
 
+        >>> context = carts.put("7", "two books")
         >>> values, context = carts.get_context("7")
         >>> values
         [b'two books']
@@ -252,6 +253,7 @@ class Store:
     def get_contexts(self, keys: Keys, options: ReadOptions | None = None) -> list[tuple[list[bytes], bytes]]:
         """The same for many keys, in one request.
 
+        >>> context = carts.put("7", "two books")
         >>> [len(values) for values, context in carts.get_contexts(["7", "none"])]
         [1, 0]
         """

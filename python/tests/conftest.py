@@ -108,15 +108,15 @@ def batch_name() -> str:
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The names in examples: a client of a node with a batch store of cities, and an empty versioned store of carts."""
+    pyarrow = pytest.importorskip("pyarrow")
     directory = tmp_path_factory.mktemp("examples")
     cluster = Cluster(directory)
-    rows = directory / "cities.csv"
-    rows.write_text("id,city,population\n1,Pisa,90036\n2,Lucca,89046\n")
-    cluster.run("push", "cities", str(rows), "--key", "id", "--create")
     client = cluster.connect(deadline_ms=10_000)
     client.create_store("carts", kind="versioned")
+    rows = pyarrow.table({"id": [1, 2], "city": ["Pisa", "Lucca"], "population": [90036, 89046]})
+    client.store("cities").push(rows, key="id", create=True)
     version = directory / "cities-1"
-    cluster.run("build", "cities", str(rows), "--key", "id", "--partitions", "4", "--output", str(version))
+    client.store("cities").push(rows, key="id", deploy=False, output=version.as_uri())
     reader = fondaco.open(version)
     yield {
         "client": client,

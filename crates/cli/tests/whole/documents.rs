@@ -202,7 +202,9 @@ fn every_link_between_documents_has_a_target() {
 fn uses_by_manifest() -> BTreeMap<String, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let crates = fs::read_dir(root.join("crates")).unwrap();
-    let folders = crates.map(|entry| entry.unwrap().path()).chain([root.join("bench"), root.join("python")]);
+    let folders = crates
+        .map(|entry| entry.unwrap().path())
+        .chain([root.join("bench"), root.join("python")]);
     let uses = |folder: PathBuf| {
         let manifest: toml::Table = fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
         let ours = manifest
