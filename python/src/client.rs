@@ -70,8 +70,11 @@ impl Drop for Client {
     }
 }
 
+/// Makes an object of Python.
+type Make = dyn for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>> + Send;
+
 /// A result that needs the interpreter to become an object.
-struct Made(Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>> + Send>);
+struct Made(Box<Make>);
 
 impl Made {
     fn by(make: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>> + Send + 'static) -> Self {
@@ -652,7 +655,6 @@ impl Client {
 
     /// Exports a store to a file; returns the report as an object.
     #[pyo3(signature = (store, path, format, raw, progress=None))]
-    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn export<'py>(
         &self,
         py: Python<'py>,

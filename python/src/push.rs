@@ -3,7 +3,9 @@
 //! The job runs in a thread of its own. A signal, or a cancelled task, cancels it; the caller of a blocking push gets the
 //! exception once the job has cleaned up.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use fondaco_admin::Endpoint;
@@ -87,7 +89,6 @@ pub fn push_rows(
     options: &PushOptions,
     job: Job<'_>,
 ) -> Result<Value, Fault> {
-    let choice = |text: &str, error: String| Fault::bad_input(format!("{text:?}: {error}"));
     let temporary = options.temporary.clone().unwrap_or_else(std::env::temp_dir);
     // It becomes that of the cluster.
     let partitions = fondaco_push::partition_count(1)?;
@@ -101,26 +102,17 @@ pub fn push_rows(
         (None, None) => ValueSelection::AllOthers,
     };
     building.reading.exclude.clone_from(&options.exclude);
-    building.on_duplicate = options
-        .on_duplicate
-        .parse()
-        .map_err(|e| choice("on_duplicate", format!("{e}")))?;
-    building.reading.numbers = options.numbers.parse().map_err(|e| choice("numbers", format!("{e}")))?;
-    building.reading.non_finite = options
-        .non_finite
-        .parse()
-        .map_err(|e| choice("non_finite", format!("{e}")))?;
-    building.compression = options
-        .compression
-        .parse()
-        .map_err(|e| choice("compression", format!("{e}")))?;
+    building.on_duplicate = chosen("on_duplicate", &options.on_duplicate)?;
+    building.reading.numbers = chosen("numbers", &options.numbers)?;
+    building.reading.non_finite = chosen("non_finite", &options.non_finite)?;
+    building.compression = chosen("compression", &options.compression)?;
     building.allow_empty = options.allow_empty;
     building.bad_rows_max = options.bad_rows_max;
     building.cut_unix_ms = options.as_of_unix_ms;
     building.memory_bytes = options.memory_bytes.unwrap_or(building.memory_bytes);
     building.threads = options.threads.unwrap_or(BUILD_THREADS);
-    let value_type = options.value_type.as_deref().map(str::parse::<ValueType>).transpose();
-    let value_type = value_type.map_err(|error| choice("value_type", format!("{error}")))?;
+    let value_type = options.value_type.as_deref();
+    let value_type: Option<ValueType> = value_type.map(|text| chosen("value_type", text)).transpose()?;
     let keep_at = options.output.as_deref().map(str::parse::<Location>).transpose();
     let keep_at = keep_at.map_err(PushError::from)?;
     let rows = Rows::InMemory(RowsInMemory::new(rows));
@@ -157,6 +149,12 @@ pub fn push_rows(
         Pushed::DryRun(built) => Ok(result(store, options.run.as_deref(), Some(&built), None)),
         Pushed::Ended(outcome) => ended(store, outcome),
     }
+}
+
+/// The choice that a text names.
+fn chosen<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fault> {
+    text.parse()
+        .map_err(|error| Fault::bad_input(format!("{option}: {error}")))
 }
 
 /// Deploys a built version; returns the push, as JSON. It blocks.
