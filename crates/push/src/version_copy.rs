@@ -108,7 +108,7 @@ impl VersionCopy {
 /// The manifest of the version at a location.
 ///
 /// # Errors
-/// There is none, or it is damaged.
+/// The location has no manifest, or a damaged one.
 pub fn manifest_at(location: &Location) -> Result<Manifest, PushError> {
     match location.local_path() {
         Some(dir) => Ok(Manifest::read(dir)?),

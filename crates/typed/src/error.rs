@@ -8,14 +8,14 @@ const EXCERPT_CHARS_MAX: usize = 80;
 /// Records that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// A key is none of the types of the key's columns.
+    /// A key does not fit the types of the key columns.
     #[error("key {key:?} does not fit the schema: column {column:?}: {reason}; read it raw (--raw)")]
     Key {
         /// The key.
         key: String,
         /// The column of the key.
         column: String,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
     /// A value does not fit the types of its columns.
@@ -25,7 +25,7 @@ pub enum DecodeError {
         key: String,
         /// The column, with the members on the way to the value.
         column: String,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
     /// More bytes than one column of a batch can have.

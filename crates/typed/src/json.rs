@@ -58,7 +58,7 @@ impl ArrayDecoder for Leaf {
     }
 }
 
-/// The error for a value that is none of a type.
+/// The error for a value that does not fit its type.
 fn unfit(tape: &Tape<'_>, place: u32, expected: &str) -> ArrowError {
     let mut found = String::new();
     write(tape, place, &mut found);

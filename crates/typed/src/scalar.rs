@@ -48,7 +48,7 @@ pub(crate) trait Scalars: Send {
         }
     }
 
-    /// Appends the values at these places; the first one that is none of this type otherwise.
+    /// Appends the values at these places. Fails with the first value that is not of this type.
     fn append_elements(&mut self, tape: &Tape<'_>, places: &[u32]) -> Result<(), u32> {
         let unfit = places.iter().find(|&&place| !self.append_element(tape, place));
         unfit.map_or(Ok(()), |&place| Err(place))

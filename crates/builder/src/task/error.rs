@@ -67,7 +67,7 @@ pub enum TaskError {
         order_by: String,
     },
 
-    /// What tasks returned is no version.
+    /// The results of the tasks do not make a complete version.
     #[error("cannot commit: {reason}")]
     Commit {
         /// Why, with the remedy.

@@ -45,7 +45,7 @@ pub struct Spec {
     /// How decimals and 64-bit integers are written in JSON: `number` or `text`.
     #[serde(default)]
     pub numbers: Option<String>,
-    /// What NaN and infinity become: `fail`, `null` or `text`.
+    /// The form of NaN and infinity: `fail`, `null` or `text`.
     #[serde(default)]
     pub non_finite: Option<String>,
     /// The type of values: `bytes` or `ids`.
@@ -54,7 +54,7 @@ pub struct Spec {
     /// The compression of values.
     #[serde(default)]
     pub compression: Compression,
-    /// A path or a URL of the dictionary of zstd; without one, there is none.
+    /// A path or a URL of the dictionary of zstd; without one, values are compressed without a dictionary.
     #[serde(default)]
     pub dictionary: Option<String>,
     /// How large a chunk may be.

@@ -1,4 +1,4 @@
-//! What a reader that follows a store shares with its thread: the present version, and the status.
+//! The state that a reader shares with the thread that follows a store: the present version, and the status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
