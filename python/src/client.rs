@@ -14,8 +14,7 @@ use bytes::Bytes;
 use fondaco_admin::Endpoint;
 use fondaco_client::graph::GraphOptions;
 use fondaco_client::quorum::{Intent, WriteTimes};
-use fondaco_client::{Client as Inner, ClientError, PutOptions, SetAnswer, SetOptions, SetQuery, trusting};
-use fondaco_ids::IdSet;
+use fondaco_client::{Client as Inner, ClientError, PutOptions, SetOptions, trusting};
 use fondaco_model::StoreName;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
@@ -36,6 +35,7 @@ use crate::push::{CancelOnDrop, DeployOptions, PushOptions, Reporter, deploy_ver
 use crate::runtime::{check_process, promise, wait, wait_for_job};
 use crate::scan::{Scan, export_rows, of_store};
 use crate::schemas::SchemaCache;
+use crate::sets::{set_answer, set_query};
 use crate::values::{Columns, Values};
 
 /// How many writes of one call are under way at a time.
@@ -759,51 +759,4 @@ fn added(value: Option<&[u8]>, by: i64) -> Result<i64, Fault> {
     number
         .checked_add(by)
         .ok_or_else(|| Fault::bad_input("the increment would overflow 64 bits"))
-}
-
-fn set_query(query: &str, argument: Vec<u64>) -> Result<SetQuery, Fault> {
-    Ok(match query {
-        "union" => SetQuery::Union,
-        "intersection" => SetQuery::Intersection,
-        "difference" => SetQuery::Difference,
-        "intersects" => SetQuery::Intersects,
-        "counts" => SetQuery::Counts,
-        "top" => SetQuery::Top(argument.first().copied().unwrap_or(10) as usize),
-        "contains" => SetQuery::Contains(argument.into()),
-        other => {
-            return Err(Fault::bad_input(format!(
-                "there is no query {other:?} over sets of ids"
-            )));
-        }
-    })
-}
-
-fn set_answer(py: Python<'_>, answer: SetAnswer) -> PyResult<Bound<'_, PyAny>> {
-    Ok(match answer {
-        SetAnswer::Ids(ids) | SetAnswer::Counts(ids) => ids.into_pyobject(py)?,
-        SetAnswer::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
-        SetAnswer::Top(top) => {
-            let pairs: Vec<(u64, u64)> = top.iter().map(|one| (one.id, one.count)).collect();
-            pairs.into_pyobject(py)?
-        }
-        SetAnswer::Contains(flags) => flags.into_pyobject(py)?,
-    })
-}
-
-/// The ids of an encoded set.
-#[pyfunction]
-pub fn decode_ids(set: &[u8]) -> PyResult<Vec<u64>> {
-    let set = IdSet::parse(set).map_err(|error| Fault::new("WRONGTYPE", error.to_string()))?;
-    let mut ids = Vec::new();
-    set.decode_into(&mut ids);
-    Ok(ids)
-}
-
-/// Ids as a store of sets has them.
-#[pyfunction]
-pub fn encode_ids<'py>(py: Python<'py>, mut ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
-    ids.sort_unstable();
-    ids.dedup();
-    let set = fondaco_ids::encode(&ids).map_err(|error| Fault::bad_input(error.to_string()))?;
-    Ok(PyBytes::new(py, &set))
 }

@@ -16,6 +16,7 @@ mod push;
 mod runtime;
 mod scan;
 mod schemas;
+mod sets;
 mod values;
 
 /// The module `fondaco._native`.
@@ -24,11 +25,13 @@ mod _native {
     #[pymodule_export]
     use crate::arrow::{Batch, SchemaCapsule, Table};
     #[pymodule_export]
-    use crate::client::{Client, connect, decode_ids, encode_ids};
+    use crate::client::{Client, connect};
     #[pymodule_export]
     use crate::embedded::{Reader, follow_store, open_version};
     #[pymodule_export]
     use crate::scan::{Scan, export_version, scan_version};
+    #[pymodule_export]
+    use crate::sets::{decode_ids, encode_ids};
     #[pymodule_export]
     use crate::values::Values;
 }
