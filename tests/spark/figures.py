@@ -130,7 +130,7 @@ def main():
     jvm = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status").read_text()
     print("peak of the JVM:", next(line for line in jvm.splitlines() if line.startswith("VmHWM")).split(":")[1].strip())
     spark.stop()
-    print("peak of a child:", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, "MB")
+    print("peak of the largest child, which may be the local builder:", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, "MB")
 
 
 main()
