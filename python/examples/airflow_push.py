@@ -26,7 +26,11 @@ PUSHES_MAX = 10
 
 
 class FondacoFailed(Exception):
-    """The command failed; another try may succeed."""
+    """The command failed; another try may succeed. The code says why, if the program could."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
 
 
 def fondaco(*arguments):
@@ -37,10 +41,10 @@ def fondaco(*arguments):
     if finished.returncode == 2:
         raise AirflowFailException(finished.stderr)
     try:
-        message = json.loads(finished.stderr)["error"]["message"]
+        error = json.loads(finished.stderr)["error"]
     except ValueError:
-        message = finished.stderr or f"{FONDACO} was ended by signal {-finished.returncode}"
-    raise FondacoFailed(message)
+        error = {"code": None, "message": finished.stderr or f"{FONDACO} was ended by signal {-finished.returncode}"}
+    raise FondacoFailed(error["code"], error["message"])
 
 
 @dag(
@@ -84,7 +88,7 @@ def fondaco_push():
             try:
                 pushed = fondaco("deploy", store, output, "--run", id)
             except FondacoFailed as error:
-                if str(error).startswith(f'run "{id}" has this end'):
+                if error.code == "run_failed":
                     continue
                 raise
             print(f"version {pushed['version']}" + (": pushed by an earlier try" if pushed["repeated"] else ""))

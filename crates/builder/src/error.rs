@@ -337,6 +337,15 @@ pub enum BuildError {
 }
 
 impl BuildError {
+    /// The code of the error, for programs: `version_complete`, if an abort was refused because the output is a version, or
+    /// `failed`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Task(TaskError::CompleteVersion { .. }) => "version_complete",
+            _ => "failed",
+        }
+    }
+
     pub(crate) fn temporary(directory: &Path, source: io::Error) -> Self {
         Self::Temporary {
             directory: directory.to_owned(),

@@ -25,6 +25,7 @@ mod output;
 mod progress;
 mod report;
 mod samples;
+mod schema_change;
 mod sort;
 pub mod task;
 
@@ -38,3 +39,4 @@ pub use options::{
 };
 pub use progress::{Phase, Progress, ProgressSnapshot};
 pub use report::{BadRow, BuildReport, RowPlace};
+pub use schema_change::{ChangedColumn, SchemaChange};

@@ -1,6 +1,7 @@
 //! The codes of errors.
 
 use fondaco_admin::AdminError;
+use fondaco_builder::BuildError;
 use fondaco_export::ExportError;
 use fondaco_push::PushError;
 
@@ -15,6 +16,9 @@ pub fn code(error: &anyhow::Error) -> &str {
         return error.code();
     }
     if let Some(error) = error.downcast_ref::<ExportError>() {
+        return error.code();
+    }
+    if let Some(error) = error.downcast_ref::<BuildError>() {
         return error.code();
     }
     match error.downcast_ref::<AdminError>() {

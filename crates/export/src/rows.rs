@@ -44,6 +44,7 @@ pub struct Rows {
     records: Option<Records>,
     name: StoreName,
     version: Option<u64>,
+    partitions: u32,
     total: Option<u64>,
 }
 
@@ -62,13 +63,16 @@ impl Rows {
                 number = resource.current_version;
                 if resource.kind != StoreKind::Batch {
                     let schema = columns_of_store(selection, name, endpoint, &resource)?;
-                    let records = StoreRecords::new(selection, name, endpoint)?;
+                    let partitions = endpoint.client()?.status()?.partitions;
+                    selection.check(partitions)?;
+                    let records = StoreRecords::new(selection, (name, endpoint), partitions)?;
                     return Ok(Self {
                         decoder: schema.decoder(),
                         schema,
                         records: Some(Records::Store(Box::new(records))),
                         name: name.clone(),
                         version: number,
+                        partitions,
                         total: None,
                     });
                 }
@@ -83,6 +87,7 @@ impl Rows {
             schema,
             name: manifest.store.clone(),
             version: number,
+            partitions: manifest.partitions.get(),
             total: Some(records.total()),
             records: Some(Records::Version(Box::new(records))),
         })
@@ -93,13 +98,14 @@ impl Rows {
     /// # Errors
     /// There is no such version or store.
     pub fn none_of(selection: &Selection) -> Result<Self, ExportError> {
-        let (name, schema) = columns(selection)?;
+        let (name, schema, partitions) = columns(selection)?;
         Ok(Self {
             decoder: schema.decoder(),
             schema,
             records: None,
             name,
             version: None,
+            partitions,
             total: Some(0),
         })
     }
@@ -117,6 +123,11 @@ impl Rows {
     /// The number of the current version of the store, if the rows come from a cluster.
     pub fn version(&self) -> Option<u64> {
         self.version
+    }
+
+    /// The number of partitions of the version, or of the cluster if the store has none: a [selection](Selection) may name them.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
     }
 
     /// The number of all rows, if it is known.

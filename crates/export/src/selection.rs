@@ -76,22 +76,27 @@ pub(crate) fn store(name: &StoreName, endpoint: &Endpoint) -> Result<StoreResour
     Ok(endpoint.client()?.get(&format!("/v1/stores/{name}"))?)
 }
 
-/// The store, and the columns of its rows. No record is read, and no file but a manifest.
-pub(crate) fn columns(selection: &Selection) -> Result<(StoreName, TypedSchema), ExportError> {
+/// The store, the columns of its rows, and the number of partitions. No record is read, and no file but a manifest.
+pub(crate) fn columns(selection: &Selection) -> Result<(StoreName, TypedSchema, u32), ExportError> {
     match &selection.source {
         Source::Version(location) => {
             let manifest = manifest_at(location)?;
             let columns = selection.columns(&manifest);
-            Ok((manifest.store, columns))
+            Ok((manifest.store, columns, manifest.partitions.get()))
         }
         Source::Store { name, endpoint } => {
-            let columns = columns_of_store(selection, name, endpoint, &store(name, endpoint)?)?;
-            Ok((name.clone(), columns))
+            let resource = store(name, endpoint)?;
+            if resource.kind != StoreKind::Batch {
+                let columns = columns_of_store(selection, name, endpoint, &resource)?;
+                return Ok((name.clone(), columns, endpoint.client()?.status()?.partitions));
+            }
+            let manifest = manifest_of_current(&endpoint.client()?, endpoint, (name, &resource))?;
+            Ok((name.clone(), selection.columns(&manifest), manifest.partitions.get()))
         }
     }
 }
 
-/// The columns of a store. A store of another kind than batch may have no version, and then its records have no columns.
+/// The columns of a store that is no batch store. It may have no version, and then its records have no columns.
 pub(crate) fn columns_of_store(
     selection: &Selection,
     name: &StoreName,
@@ -99,7 +104,7 @@ pub(crate) fn columns_of_store(
     store: &StoreResource,
 ) -> Result<TypedSchema, ExportError> {
     let has_version = store.versions.iter().any(|version| version.current);
-    if !has_version && store.kind != StoreKind::Batch {
+    if !has_version {
         return Ok(TypedSchema::raw());
     }
     let manifest = manifest_of_current(&endpoint.client()?, endpoint, (name, store))?;

@@ -35,13 +35,16 @@ pub(crate) struct StoreRecords {
 }
 
 impl StoreRecords {
-    pub(crate) fn new(selection: &Selection, name: &StoreName, endpoint: &Endpoint) -> Result<Self, ExportError> {
+    /// The records of a store at a process of a cluster with this number of partitions.
+    pub(crate) fn new(
+        selection: &Selection,
+        (name, endpoint): (&StoreName, &Endpoint),
+        partitions: u32,
+    ) -> Result<Self, ExportError> {
         let wanted = match &selection.partitions {
             None => None,
             Some(set) => {
-                let count = endpoint.client()?.status()?.partitions;
-                selection.check(count)?;
-                let count = PartitionCount::try_from(count)
+                let count = PartitionCount::try_from(partitions)
                     .map_err(|error| ExportError::WrongOptions(format!("the cluster has {error}")))?;
                 Some((SlotPrefix::of(name), count, set.clone()))
             }

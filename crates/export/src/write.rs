@@ -27,6 +27,10 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 /// The bytes that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// The metadata of an Arrow stream's schema that has the number of partitions: so programs that read partitions apart know how
+/// many there are.
+const PARTITIONS: &str = "fondaco.partitions";
+
 /// The format of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -188,7 +192,10 @@ impl Writer {
                 Self::Parquet(Box::new(writer.map_err(ExportError::Parquet)?))
             }
             Format::Arrow => {
-                let writer = StreamWriter::try_new(output, schema);
+                let mut metadata = schema.metadata().clone();
+                metadata.insert(PARTITIONS.to_owned(), rows.partitions().to_string());
+                let schema = schema.as_ref().clone().with_metadata(metadata);
+                let writer = StreamWriter::try_new(output, &schema);
                 Self::Arrow(Box::new(writer.map_err(ExportError::Arrow)?))
             }
         })

@@ -8,9 +8,10 @@ use std::thread;
 
 use fondaco_builder::{
     Batches, BuildError, BuildOptions, BuildReport, GraphOptions, GraphReport, IncrementOptions, IncrementReport,
-    KnownIds, Types, UnknownVertices, build_batches, build_graph, build_increment, build_increment_batches,
+    KnownIds, SchemaChange, Types, UnknownVertices, build_batches, build_graph, build_increment,
+    build_increment_batches,
 };
-use fondaco_format::Manifest;
+use fondaco_format::{Manifest, Schema};
 use fondaco_graph::EdgeType;
 use fondaco_model::PartitionCount;
 use serde::Serialize;
@@ -97,6 +98,8 @@ pub struct Earlier<'a> {
     pub known: Option<&'a dyn KnownIds>,
     /// The version that the input is a difference to, in a directory.
     pub base: Option<&'a Path>,
+    /// Of a version that replaces another one: the columns of that.
+    pub replaced: Option<&'a Schema>,
     /// Whether values of the difference are as those of that version, however those were made.
     pub has_final_values: bool,
 }
@@ -140,6 +143,9 @@ pub struct BuildResult {
     pub reading_ms: u64,
     /// The time that sorting and writing took, in milliseconds.
     pub writing_ms: u64,
+    /// Of records that replace those of a version with other columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema_change: Option<SchemaChange>,
     /// Of a graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graph: Option<GraphResult>,
@@ -236,9 +242,17 @@ impl BuildResult {
             index_bytes: manifest.map(Manifest::index_bytes),
             reading_ms: report.reading.as_millis() as u64,
             writing_ms: report.writing.as_millis() as u64,
+            schema_change: None,
             graph: None,
             increment: None,
         }
+    }
+
+    /// Compares the columns with those of the version that this one replaces.
+    fn compared(mut self, report: &BuildReport, replaced: Option<&Schema>) -> Self {
+        let made = report.manifest.as_ref().zip(replaced);
+        self.schema_change = made.and_then(|(made, from)| SchemaChange::between(from, &made.schema, made.value_type));
+        self
     }
 
     /// Whether it is built from a difference to another version.
@@ -264,12 +278,12 @@ pub fn build(
     let result = match (rows, from.base) {
         (Rows::Records, None) => {
             let report = watched(job, |progress| fondaco_builder::build(options, progress))?;
-            BuildResult::new(options, &report)
+            BuildResult::new(options, &report).compared(&report, from.replaced)
         }
         (Rows::InMemory(rows), None) => {
             let rows = rows.take()?;
             let report = watched(job, |progress| build_batches(options, rows, progress))?;
-            BuildResult::new(options, &report)
+            BuildResult::new(options, &report).compared(&report, from.replaced)
         }
         (Rows::Records | Rows::InMemory(_), Some(base)) => {
             let increment = IncrementOptions {

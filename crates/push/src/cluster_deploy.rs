@@ -73,8 +73,13 @@ pub(crate) fn deploy_to_cluster(
             run,
             version: push.version,
         });
-        let push = watch(client, built, push, job)
-            .map_err(|error| error.within(format!("run {run:?} has this end: to try again, name another --run")))?;
+        let push = watch(client, built, push, job).map_err(|error| match error {
+            PushError::Failed(_) => PushError::RunFailed {
+                run: run.to_owned(),
+                source: Box::new(error),
+            },
+            other => other,
+        })?;
         return Ok(Deployed {
             push: PushResource { repeated: true, ..push },
             upload: None,

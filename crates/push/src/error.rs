@@ -65,6 +65,16 @@ pub enum PushError {
     #[error("{0}")]
     Failed(String),
 
+    /// The run was deployed before, and its push has failed or was cancelled.
+    #[error("run {run:?} has this end: to try again, name another --run")]
+    RunFailed {
+        /// The id of the run.
+        run: String,
+        /// The end of its push.
+        #[source]
+        source: Box<PushError>,
+    },
+
     /// The [token](crate::CancelToken) stopped the job.
     #[error("{0}")]
     Cancelled(String),
@@ -115,11 +125,14 @@ pub enum PushError {
 }
 
 impl PushError {
-    /// The code of the error, for programs: that of the process which refused, `unreachable`, `wrong_usage`, or `failed`.
+    /// The code of the error, for programs: that of the process which refused, `unreachable`, `wrong_usage`, `run_failed`,
+    /// `version_complete`, or `failed`.
     pub fn code(&self) -> &str {
         match self {
             Self::Admin(error) => error.code(),
+            Self::Build(error) => error.code(),
             Self::WrongOptions(_) => "wrong_usage",
+            Self::RunFailed { .. } => "run_failed",
             Self::Continues { source, .. } | Self::Step { source, .. } => source.code(),
             _ => "failed",
         }

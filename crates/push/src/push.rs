@@ -21,7 +21,7 @@ use crate::scratch::Scratch;
 use crate::target::{Target, check_all};
 use crate::topic::Topic;
 use crate::upload;
-use crate::version_copy::VersionCopy;
+use crate::version_copy::{VersionCopy, manifest_of_current};
 
 /// A push.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct Push {
     pub deletes: Vec<String>,
     /// Whether the input is a difference to the store's current version.
     pub incremental: bool,
+    /// Whether a full push is refused if its columns, or their types, are not those of the store's current version.
+    pub same_schema: bool,
     /// The location at which the version is built and kept; `None`: it is deleted afterwards.
     pub keep_at: Option<Location>,
     /// Whether to send the version to the node over its control port, because no node can read the directory of the build.
@@ -59,6 +61,7 @@ impl Push {
             value_type: None,
             deletes: Vec::new(),
             incremental: false,
+            same_schema: false,
             keep_at: None,
             upload: false,
             topic: None,
@@ -109,7 +112,18 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     let work = options.build.temporary.clone();
     let find = |store| base_version::find(&first.client, &first.endpoint, (name, store), &work, job);
     let base = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
+    let replaced = store
+        .as_ref()
+        .filter(|store| !options.incremental && store.versions.iter().any(|one| one.current));
+    let replaced = replaced.map(|store| manifest_of_current(&first.client, &first.endpoint, (name, store)));
+    let replaced = match replaced.transpose() {
+        Err(error) if options.same_schema => {
+            return Err(error.within("cannot compare the columns with those of the store"));
+        }
+        read => read.ok().flatten(),
+    };
     let from = Earlier {
+        replaced: replaced.as_ref().map(|manifest| &manifest.schema),
         known: served.as_ref().map(|served| served as &dyn KnownIds),
         base: base.as_ref().map(VersionCopy::dir),
         has_final_values: options.events_on.is_some(),
@@ -121,6 +135,11 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     options.build.output = location.clone();
     let built = build(&options.build, &options.rows, &options.deletes, from, job)?;
     drop(base);
+    if let (true, Some(change)) = (options.same_schema, &built.schema_change) {
+        return Err(PushError::Unfit(format!(
+            "the columns of store {name:?} have changed: {change}"
+        )));
+    }
     job.note(Note::Built(&built));
     if let (Some(scratch), Some(dir)) = (&scratch, location.local_path()) {
         give_away(scratch, dir, name, options.upload, job)?;

@@ -126,7 +126,10 @@ pub fn manifest_of_current(
     (name, store): (&StoreName, &StoreResource),
 ) -> Result<Manifest, PushError> {
     let current = current(client, (name, store))?;
-    manifest(&sources(client, endpoint, name, &current)?, current.checksum)
+    let mut sources = sources(client, endpoint, name, &current)?;
+    // Nodes are near, and the location of the build may be gone.
+    sources.reverse();
+    manifest(&sources, current.checksum)
 }
 
 fn read_manifest(source: &dyn FetchSource) -> Result<(Manifest, Checksum), PushError> {

@@ -10,6 +10,7 @@ use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::{FileReader, Location, StorageError};
 
 use crate::error::BuildError;
+use crate::schema_change::{SchemaChange, is_known};
 
 /// The longest manifest that is read: that of a version with a million chunks has some 500 MiB.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
@@ -118,32 +119,32 @@ impl Base {
         }
     }
 
-    /// Refuses a difference whose values are made in another way than those of the version.
+    /// Refuses a difference whose values are made in another way than those of the version, or from columns of other types.
     pub(crate) fn check_schema(&self, schema: &Schema) -> Result<(), BuildError> {
         let own = &self.manifest.schema;
-        let described = |schema: &Schema| {
-            let names: Vec<&str> = schema.values.iter().map(|column| &*column.name).collect();
-            match schema.encoding {
-                ValueEncoding::Raw => "the content of one column".to_owned(),
-                ValueEncoding::Json => format!("JSON objects of the columns {}", names.join(", ")),
-            }
-        };
-        // JSON lines may leave out columns, and no columns are known of an input without rows.
-        let is_known = |schema: &Schema| schema.values.iter().all(|column| column.r#type != "json");
-        let are_known = !own.values.is_empty() && !schema.values.is_empty() && is_known(own) && is_known(schema);
-        let names =
-            |schema: &Schema| -> Vec<String> { schema.values.iter().map(|column| column.name.clone()).collect() };
-        let differ = schema.encoding == ValueEncoding::Json && are_known && names(own) != names(schema);
-        if own.encoding == schema.encoding && !differ {
-            return Ok(());
+        let mut schema = schema.clone();
+        // Records do not have the names of the key and of a value that is one column.
+        schema.key.name.clone_from(&own.key.name);
+        if let (ValueEncoding::Raw, [column], [own]) = (schema.encoding, &mut schema.values[..], &own.values[..]) {
+            column.name.clone_from(&own.name);
         }
+        let names = |schema: &Schema| {
+            schema
+                .values
+                .iter()
+                .map(|column| column.name.clone())
+                .collect::<Vec<_>>()
+        };
+        let changes = match SchemaChange::between(own, &schema, self.manifest.value_type) {
+            Some(change) => change.to_string(),
+            None if is_known(own) && is_known(&schema) && names(own) != names(&schema) => {
+                format!("its columns were in the order {}", names(own).join(", "))
+            }
+            None => return Ok(()),
+        };
         Err(BuildError::base(
             &self.dir,
-            format!(
-                "its values are {}, and those of the difference {}: choose the same with --value or --values",
-                described(own),
-                described(schema)
-            ),
+            format!("the difference has another schema: {changes}; make its values alike, or build from all records"),
         ))
     }
 }

@@ -132,10 +132,8 @@ pub fn commit(spec: &Spec, results: &str) -> Result<Committed, BuildError> {
 pub fn abort(spec: &Spec) -> Result<(), BuildError> {
     let output = spec.location()?;
     if output.exists(MANIFEST_FILE)? {
-        return Err(TaskError::commit(format!(
-            "{output:?} is a complete version, which an abort does not delete"
-        ))
-        .into());
+        let output = output.to_string();
+        return Err(TaskError::CompleteVersion { output }.into());
     }
     let files = match output.list() {
         Ok(files) => files,

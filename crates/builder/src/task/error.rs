@@ -67,6 +67,13 @@ pub enum TaskError {
         order_by: String,
     },
 
+    /// The output is a version already.
+    #[error("cannot abort: {output:?} is a complete version, which an abort does not delete")]
+    CompleteVersion {
+        /// Its location.
+        output: String,
+    },
+
     /// The results of the tasks do not make a complete version.
     #[error("cannot commit: {reason}")]
     Commit {

@@ -214,7 +214,7 @@ pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()
     let from = Earlier {
         known: known.as_ref().map(|known| known as &dyn KnownIds),
         base: options.base.as_deref(),
-        has_final_values: false,
+        ..Earlier::default()
     };
     prepare_process();
     let result = with_job(output, |job| {
@@ -274,6 +274,9 @@ pub fn text(result: &BuildResult) -> String {
     );
     if let Some(increment) = &result.increment {
         text.push_str(&increment_text(increment, result.chunks));
+    }
+    if let Some(change) = &result.schema_change {
+        text.push_str(&format!("columns changed: {change}\n"));
     }
     if let Some(graph) = &result.graph {
         text.push_str(&graph_input::text(graph));

@@ -55,6 +55,10 @@ pub struct PushOptions {
     #[arg(long, conflicts_with_all = ["edges", "create", "compress", "chunk_size"])]
     incremental: bool,
 
+    /// Refuse a full push if its columns, or their types, are not those of the store's current version
+    #[arg(long, conflicts_with_all = ["edges", "incremental", "dry_run"])]
+    same_schema: bool,
+
     #[command(flatten)]
     rollout: RolloutOptions,
 
@@ -86,6 +90,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         value_type: input.value_type,
         deletes: input.delete.clone(),
         incremental: options.incremental,
+        same_schema: options.same_schema,
         keep_at: options.output,
         upload: options.upload,
         topic: options.through.topic()?,

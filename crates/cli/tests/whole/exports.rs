@@ -153,6 +153,9 @@ fn a_version_and_its_batch_store_are_exported_with_the_types_of_the_input() {
         assert_eq!(check_rows(&batches), all);
         assert_eq!(schema.field(0), &Field::new("id", DataType::Int64, false));
         let columns = dev.run(&[&["export"], source, &["--format", "arrow", "--schema"]].concat());
+        // Programs learn from it how many parts they can read at a time.
+        let partitions = fondaco_format::Manifest::read(&version).unwrap().partitions;
+        assert_eq!(schema.metadata()["fondaco.partitions"], partitions.get().to_string());
         assert_eq!(arrow(&columns.stdout), (schema, vec![]));
     }
 

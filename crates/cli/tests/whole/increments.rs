@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use fondaco_format::Manifest;
+use parquet::arrow::ArrowWriter;
 use serde_json::json;
 
 use super::node::{Dev, of_csv};
@@ -98,6 +101,52 @@ fn a_difference_is_pushed_on_top_of_the_current_version() {
     dev.done(&["deploy", "s", &v3, "--any-base"]);
     served(5, Some(1));
     dev.done(&["deploy", "s", &v3]);
+}
+
+#[test]
+fn other_columns_are_named_in_a_full_push_and_refused_in_a_difference() {
+    let dev = Dev::start();
+    let file = |name: &str, age: &dyn Fn(i64) -> ArrayRef, other: &str| {
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
+        let others: ArrayRef = Arc::new(StringArray::from_iter_values((0..10).map(|n| n.to_string())));
+        let rows = RecordBatch::try_from_iter([("k", keys), ("age", age(10)), (other, others)]).unwrap();
+        let path = dev.path(name);
+        let mut writer = ArrowWriter::try_new(fs::File::create(&path).unwrap(), rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let old = file(
+        "old.parquet",
+        &|n| Arc::new(Int32Array::from_iter_values(0..n as i32)),
+        "city",
+    );
+    let longer = file(
+        "longer.parquet",
+        &|n| Arc::new(Int64Array::from_iter_values(0..n)),
+        "city",
+    );
+    let new = file("new.parquet", &|n| Arc::new(Int64Array::from_iter_values(0..n)), "town");
+    dev.json(&["push", "s", &old, "--key", "k", "--create"]);
+
+    let error = dev.refused(1, &["push", "s", &longer, "--key", "k", "--incremental"]);
+    assert!(error.contains("\"age\" was Int32 and is Int64"), "{error}");
+    let error = dev.refused(1, &["push", "s", &new, "--key", "k", "--same-schema"]);
+    assert!(
+        error.contains("\"town\" (Utf8) is new, \"city\" (Utf8) is gone"),
+        "{error}"
+    );
+    assert_eq!(dev.json(&["versions", "s"])["versions"].as_array().unwrap().len(), 1);
+
+    let again = dev.json(&["push", "s", &old, "--key", "k", "--same-schema"]);
+    assert_eq!(again["build"].get("schema_change"), None, "{again}");
+    let change = &dev.json(&["push", "s", &new, "--key", "k"])["build"]["schema_change"];
+    let column = |name: &str| json!([{"name": name, "type": "Utf8"}]);
+    let changed = json!([{"name": "age", "from": "Int32", "to": "Int64"}]);
+    assert_eq!(
+        *change,
+        json!({"added": column("town"), "removed": column("city"), "changed": changed})
+    );
 }
 
 #[test]

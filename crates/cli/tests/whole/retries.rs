@@ -152,6 +152,8 @@ fn tries_at_the_same_time_join_and_a_cancelled_run_stays_cancelled() {
         refused.contains("cancelled") && refused.contains("name another --run"),
         "{refused}"
     );
+    let refused = dev.refused(1, &arguments(&large, &["--run", "c", "--again", "--json"]));
+    assert!(refused.contains(r#""code":"run_failed""#), "{refused}");
     assert_eq!(push(&dev, &large, &["--run", "d", "--again"])["state"], "swapped");
 }
 

@@ -220,7 +220,9 @@ fn processes_of_an_engine_make_the_version_of_a_local_build_whatever_happens_to_
         names
     };
     assert_eq!(names(output), names(path("local")));
-    assert_eq!(run("abort", &spec, &[], b"").status.code(), Some(1), "a version stays");
+    let refused = run("abort", &spec, &["--json"], b"");
+    assert_eq!(refused.status.code(), Some(1), "a version stays");
+    assert_eq!(json_of(&refused.stderr)["error"]["code"], "version_complete");
 
     let mut unknown = spec.clone();
     unknown["colour"] = json!("red");

@@ -1,13 +1,18 @@
 package fondaco.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.util.TaskCompletionListener;
@@ -21,6 +26,15 @@ import org.apache.spark.util.TaskCompletionListener;
 final class Child implements AutoCloseable {
     private static final int ERROR_BYTES_MAX = 64 << 10;
     private static final int END_SECONDS_MAX = 20;
+    /** How long a program has to delete its temporary files after SIGTERM. Files that it leaves are deleted before a commit. */
+    private static final int TERMINATE_SECONDS_MAX = 5;
+
+    private static final int WATCH_MS = 100;
+    private static final ScheduledExecutorService WATCH = Executors.newSingleThreadScheduledExecutor(run -> {
+        Thread thread = new Thread(run, "killed tasks of fondaco");
+        thread.setDaemon(true);
+        return thread;
+    });
 
     private final String name;
     private final Process process;
@@ -40,11 +54,34 @@ final class Child implements AutoCloseable {
         builder.environment().putAll(environment);
         String name = "fondaco " + command.get(1) + (command.get(1).equals("task") ? " " + command.get(2) : "");
         try {
-            return new Child(name, builder.start());
+            Child child = new Child(name, builder.start());
+            if (TaskContext.get() != null) {
+                child.endIfKilled(TaskContext.get());
+            }
+            return child;
         } catch (IOException error) {
             throw new FondacoException("cannot run " + command.get(0) + " on " + place() + ": " + error.getMessage()
                     + "; name the program by the option \"binary\"", error);
         }
+    }
+
+    /**
+     * Ends the program when its task is killed. The task's thread may wait for a pipe, from which Spark's interrupt does not wake it:
+     * the end of the program does.
+     */
+    private void endIfKilled(TaskContext task) {
+        AtomicInteger checks = new AtomicInteger();
+        ScheduledFuture<?> watch = WATCH.scheduleWithFixedDelay(() -> {
+            if (!task.isInterrupted()) {
+                return;
+            }
+            switch (checks.getAndIncrement()) {
+                case 0 -> process.destroy();
+                case TERMINATE_SECONDS_MAX * 1000 / WATCH_MS -> process.destroyForcibly();
+                default -> { }
+            }
+        }, WATCH_MS, WATCH_MS, TimeUnit.MILLISECONDS);
+        afterTask(() -> watch.cancel(false));
     }
 
     /** Runs {@code close} when the task of this thread ends: completed, failed or killed. */
@@ -76,7 +113,8 @@ final class Child implements AutoCloseable {
             int code = process.waitFor();
             errorReader.join();
             if (code != 0) {
-                throw new FondacoException(name + " failed on " + place() + ": " + reason(code));
+                JsonNode error = error();
+                throw new FondacoException(name + " failed on " + place() + ": " + reason(error, code), null, error.path("code").asText());
             }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
@@ -104,7 +142,7 @@ final class Child implements AutoCloseable {
         try {
             if (process.isAlive()) {
                 process.destroy();
-                if (!process.waitFor(END_SECONDS_MAX, TimeUnit.SECONDS)) {
+                if (!process.waitFor(TERMINATE_SECONDS_MAX, TimeUnit.SECONDS)) {
                     process.destroyForcibly();
                 }
             }
@@ -117,18 +155,17 @@ final class Child implements AutoCloseable {
         }
     }
 
-    private String reason(int code) {
-        String text = errors.toString().strip();
-        if (text.startsWith("{")) {
-            try {
-                JsonNode message = Program.JSON.readTree(text).path("error").path("message");
-                if (message.isTextual()) {
-                    return message.asText();
-                }
-            } catch (IOException error) {
-                // Not JSON: the text as it is.
-            }
+    /** The error that the program printed as JSON; missing if it printed none. */
+    private JsonNode error() {
+        try {
+            return Program.JSON.readTree(errors.toString()).path("error");
+        } catch (IOException error) {
+            return MissingNode.getInstance();
         }
+    }
+
+    private String reason(JsonNode error, int code) {
+        String text = error.path("message").asText(errors.toString().strip());
         return text.isEmpty() ? "exit code " + code : text.replaceFirst("^error: ", "");
     }
 

@@ -6,38 +6,46 @@ import java.util.List;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The second half of a push: nodes fetch the version, and the cluster swaps it in. The progress is in Spark's log. */
+/** A command by which nodes fetch a version and the cluster swaps it in. The progress is in Spark's log. */
 final class Deployment {
     private static final Logger LOG = LoggerFactory.getLogger(Deployment.class);
     private static final long PROGRESS_MS = 2_000;
 
     private final Program program;
-    private final String store;
-    private final String output;
-    private final String run;
-    private final boolean upload;
+    private final Destination destination;
 
-    Deployment(Program program, String store, String output, String run, boolean upload) {
+    Deployment(Program program, Destination destination) {
         this.program = program;
-        this.store = store;
-        this.output = output;
-        this.run = run;
-        this.upload = upload;
+        this.destination = destination;
     }
 
-    void await() {
-        Thread progress = new Thread(this::logProgress, "progress of the push of " + store);
+    /** Deploys the version at the destination. */
+    void await(boolean upload) {
+        List<String> arguments = new ArrayList<>(List.of("deploy", destination.store(), destination.location()));
+        if (upload) {
+            arguments.add("--upload");
+        }
+        try {
+            run(arguments);
+        } catch (FondacoException error) {
+            String next = error.hasCode("run_failed") ? "write with another \"run\", or deploy it yourself" : "deploy it";
+            throw new FondacoException(error.getMessage() + "\nthe version is complete; " + next + ": fondaco deploy " + destination.store() + " "
+                    + destination.location(), error);
+        }
+    }
+
+    /** Runs a command that ends with a deployment. */
+    void run(List<String> command) {
+        Thread progress = new Thread(this::logProgress, "progress of the push of " + destination.store());
         progress.setDaemon(true);
         progress.start();
         try {
-            List<String> arguments = new ArrayList<>(List.of("deploy", store, output, "--run", run, "--json"));
-            if (upload) {
-                arguments.add("--upload");
-            }
+            List<String> arguments = new ArrayList<>(command);
+            arguments.addAll(List.of("--run", destination.run(), "--json", "--quiet"));
             JsonNode done = program.json(arguments.toArray(String[]::new));
-            LOG.info("store {} serves version {}: {} records, run {}", store, done.path("version").asLong(), done.path("records").asLong(), run);
-        } catch (FondacoException error) {
-            throw new FondacoException(error.getMessage() + "\nthe version is complete: fondaco deploy " + store + " " + output, error);
+            JsonNode push = done.has("push") ? done.path("push") : done;
+            LOG.info("store {} serves version {}: {} records, run {}", destination.store(), push.path("version").asLong(),
+                    push.path("records").asLong(), destination.run());
         } finally {
             progress.interrupt();
         }
@@ -47,10 +55,10 @@ final class Deployment {
         try {
             while (true) {
                 Thread.sleep(PROGRESS_MS);
-                JsonNode push = program.json("versions", store, "--json").path("push");
-                if (push.path("run").asText().equals(run)) {
-                    LOG.info("store {}: version {} is {}: {} of {} MB", store, push.path("version").asLong(), push.path("state").asText(),
-                            push.path("bytes_done").asLong() / 1_000_000, push.path("bytes_total").asLong() / 1_000_000);
+                JsonNode push = program.json("versions", destination.store(), "--json").path("push");
+                if (push.path("run").asText().equals(destination.run())) {
+                    LOG.info("store {}: version {} is {}: {} of {} MB", destination.store(), push.path("version").asLong(),
+                            push.path("state").asText(), push.path("bytes_done").asLong() / 1_000_000, push.path("bytes_total").asLong() / 1_000_000);
                 }
             }
         } catch (InterruptedException | FondacoException error) {

@@ -7,10 +7,12 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
 import scala.Tuple2;
 
 /**
@@ -33,12 +35,17 @@ final class Options implements Serializable {
     private static final List<String> OTHERS = List.of(
             "store", "path", "output", "key", "value", "values", "exclude", "numbers", "nonFinite", "valueType", "compress", "dictionary",
             "chunkSize", "onDuplicate", "orderBy", "delete", "base", "asOf", "allowEmpty", "deploy", "upload", "run", "tasks", "memory",
-            "temporary", "create", "partitions", "binary", "eventTime", "topicPartitions");
+            "temporary", "create", "partitions", "binary", "eventTime", "topicPartitions", "edges", "type", "vertices", "vertexName", "symmetric",
+            "index", "unknownVertices", "staging");
+
+    /** Options whose names end with a name of the user's, in which case matters: {@code edges.KNOWS}. */
+    private static final List<String> NAMED = List.of("edges.", "vertices.");
 
     /** Options that Spark itself adds or reads. */
     private static final List<String> OF_SPARK = List.of("checkpointlocation", "querytimeout", "mergeschema", "serialization.format");
 
     private final Map<String, String> values = new HashMap<>();
+    private final TreeMap<String, String> named = new TreeMap<>();
 
     Options(scala.collection.immutable.Map<String, String> parameters, scala.collection.immutable.Map<String, String> configuration) {
         for (var entries = configuration.iterator(); entries.hasNext(); ) {
@@ -47,7 +54,9 @@ final class Options implements Serializable {
                 put(entry._1().substring(CONFIGURATION_PREFIX.length()), entry._2(), entry._1());
             }
         }
-        for (var entries = parameters.iterator(); entries.hasNext(); ) {
+        // Spark's own map passes names on in lower case.
+        var given = parameters instanceof CaseInsensitiveMap<String> insensitive ? insensitive.originalMap() : parameters;
+        for (var entries = given.iterator(); entries.hasNext(); ) {
             Tuple2<String, String> entry = entries.next();
             put(entry._1(), entry._2(), entry._1());
         }
@@ -106,6 +115,27 @@ final class Options implements Serializable {
         return value == null ? null : Arrays.stream(value.split(",")).map(String::strip).collect(Collectors.toList());
     }
 
+    /** Whether the rows to write are edges. */
+    boolean isGraph() {
+        return text("edges") != null;
+    }
+
+    /** Whether the option is given. */
+    boolean has(String name) {
+        return text(name) != null;
+    }
+
+    /** The options {@code prefix.NAME}, by their names. */
+    SortedMap<String, String> named(String prefix) {
+        SortedMap<String, String> found = new TreeMap<>();
+        named.tailMap(prefix + ".").forEach((name, value) -> {
+            if (name.startsWith(prefix + ".")) {
+                found.put(name.substring(prefix.length() + 1), value);
+            }
+        });
+        return found;
+    }
+
     /** Options for Spark's Kafka sink. */
     Map<String, String> ofKafka() {
         return values.entrySet().stream()
@@ -134,10 +164,16 @@ final class Options implements Serializable {
             values.put(key, value);
             return;
         }
+        for (String prefix : NAMED) {
+            if (key.startsWith(prefix)) {
+                named.put(prefix + name.substring(prefix.length()), value);
+                return;
+            }
+        }
         List<String> known = new ArrayList<>(OTHERS);
         known.addAll(CLUSTER.keySet());
         if (known.stream().noneMatch(each -> lower(each).equals(key))) {
-            String all = Stream.concat(known.stream(), Stream.of("kafka.…")).sorted().collect(Collectors.joining(", "));
+            String all = Stream.concat(known.stream(), Stream.of("kafka.…", "edges.…", "vertices.…")).sorted().collect(Collectors.joining(", "));
             throw new FondacoException("unknown option \"" + given + "\": fondaco has " + all);
         }
         values.put(key, value);

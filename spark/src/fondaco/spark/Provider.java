@@ -37,7 +37,7 @@ public final class Provider implements DataSourceRegister, RelationProvider, Sch
     public BaseRelation createRelation(SQLContext context, SaveMode mode, Map<String, String> parameters, Dataset<Row> data) {
         Options options = options(context, parameters);
         if (mode == SaveMode.Append || mode == SaveMode.Overwrite || !Relation.hasVersion(options)) {
-            new Push(context.sparkSession(), options).write(data, mode == SaveMode.Append);
+            Push.write(context.sparkSession(), options, data, mode == SaveMode.Append);
         } else if (mode == SaveMode.ErrorIfExists) {
             throw new FondacoException("store \"" + options.text("store") + "\" has a version: write with mode(\"overwrite\") to replace it, or"
                     + " mode(\"append\") to change it");

@@ -6,10 +6,8 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -33,42 +31,48 @@ import org.slf4j.LoggerFactory;
  */
 final class Push {
     private static final Logger LOG = LoggerFactory.getLogger(Push.class);
-    private static final AtomicInteger RUNS = new AtomicInteger();
 
     private final SparkSession session;
     private final SparkContext context;
     private final Options options;
     private final Program program;
-    private final String store;
-    private final String run;
+    private final Destination destination;
 
     Push(SparkSession session, Options options) {
         this.session = session;
         this.context = session.sparkContext();
         this.options = options;
         this.program = options.program();
-        this.store = options.needed("store", "name the store that the version is for");
-        this.run = options.text("run", nextRun(context));
+        this.destination = Destination.of(options, context);
     }
 
     /** Writes all rows of a version, or with {@code incremental} only the difference to the store's current one. */
-    void write(Dataset<Row> data, boolean incremental) {
-        Target target = Target.of(options, program, store, incremental);
-        String output = options.text("output") != null ? options.text("output").replaceFirst("/+$", "") + "/" + store + "-" + run : options.text("path");
-        if (output == null) {
-            throw new FondacoException("option \"output\" is missing: name the directory for versions, which executors and nodes can read and write"
-                    + " (hdfs://…, s3://…, or a shared file system)");
-        }
-        ObjectNode asked = Specification.of(options, store, target.partitions(), output, target.base(), target.valueType());
-        if (!(options.text("run") != null && options.text("output") != null && isComplete(asked, output))) {
-            build(data, asked, target.partitions(), output);
-        }
-        if (target.deploys()) {
-            new Deployment(program, store, output, run, options.flag("upload", false)).await();
+    static void write(SparkSession session, Options options, Dataset<Row> data, boolean incremental) {
+        if (options.isGraph()) {
+            new GraphPush(session, options).write(data, incremental);
+        } else {
+            new Push(session, options).write(data, incremental);
         }
     }
 
-    private void build(Dataset<Row> data, ObjectNode asked, int partitions, String output) {
+    private void write(Dataset<Row> data, boolean incremental) {
+        Target target = Target.of(options, program, destination.store(), incremental);
+        if ("graph".equals(target.valueType())) {
+            throw new FondacoException("the values of store \"" + destination.store() + "\" are graphs: name the two columns with the ends of edges by"
+                    + " option \"edges\"");
+        }
+        ObjectNode asked = Specification.of(options, destination.store(), target.partitions(), destination.location(), target.base(), target.valueType());
+        if (!destination.isComplete(program, target.partitions())) {
+            build(data, asked, target.partitions());
+        }
+        if (target.deploys()) {
+            new Deployment(program, destination).await(options.flag("upload", false));
+        }
+    }
+
+    private void build(Dataset<Row> data, ObjectNode asked, int partitions) {
+        String output = destination.location();
+        String run = destination.run();
         JsonNode spec = plan(data.schema(), asked);
         String text = spec.toString();
         boolean ordered = spec.path("order_by").isTextual();
@@ -79,7 +83,7 @@ final class Push {
         SharedDirectory.mark(output, run);
 
         String description = context.getLocalProperty("spark.job.description");
-        context.setJobDescription("fondaco: version of " + store + ", run " + run);
+        context.setJobDescription("fondaco: version of " + destination.store() + ", run " + run);
         try (Attempts attempts = new Attempts(context, run)) {
             try {
                 List<String> lines = encodeAndWrite(data, text, grouping, ordered, output);
@@ -121,7 +125,7 @@ final class Push {
         StructType schema = data.schema();
         StructType encodedSchema = ordered ? RowBatch.SCHEMA_WITH_ORDER : RowBatch.SCHEMA;
         Program program = this.program;
-        String run = this.run;
+        String run = destination.run();
         JavaRDD<InternalRow> encoded = data.queryExecution().toRdd().toJavaRDD().mapPartitions(rows -> {
             SharedDirectory.check(output, run);
             EncodedRows each = new EncodedRows(rows, schema, grouping, encodedSchema.length(), program.start("task", "encode", "--spec", spec));
@@ -160,29 +164,5 @@ final class Push {
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
-    }
-
-    /** Whether an earlier attempt of this run has built the version; if it left something incomplete, that is deleted. */
-    private boolean isComplete(ObjectNode spec, String output) {
-        try {
-            program.run(new byte[0], "task", "abort", "--spec", spec.toString());
-            return false;
-        } catch (FondacoException error) {
-            if (!error.getMessage().contains("is a complete version")) {
-                throw error;
-            }
-            LOG.info("run {} has built {} before", run, output);
-            return true;
-        }
-    }
-
-    private static String nextRun(SparkContext context) {
-        List<String> parts = new ArrayList<>();
-        parts.add(context.applicationId());
-        if (context.applicationAttemptId().isDefined()) {
-            parts.add(context.applicationAttemptId().get());
-        }
-        parts.add(Integer.toString(RUNS.incrementAndGet()));
-        return String.join("-", parts);
     }
 }

@@ -60,7 +60,7 @@ final class Relation extends BaseRelation implements PrunedScan, InsertableRelat
 
     @Override
     public void insert(Dataset<Row> data, boolean overwrite) {
-        new Push(context.sparkSession(), options).write(data, !overwrite);
+        Push.write(context.sparkSession(), options, data, !overwrite);
         scan = null;
     }
 

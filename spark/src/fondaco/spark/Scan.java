@@ -33,35 +33,32 @@ final class Scan {
     private final int partitions;
     private final StructType schema;
 
-    private Scan(Options options, Program program, List<String> source, Schema schema, Integer partitions) {
+    private Scan(Options options, Program program, List<String> source) {
         this.options = options;
         this.program = program;
         this.source = source;
-        this.schema = ArrowUtils.fromArrowSchema(schema);
-        String told = schema.getCustomMetadata().get(PARTITIONS);
-        this.partitions = partitions != null ? partitions : told != null ? Integer.parseInt(told) : 1;
+        Schema columns = schema(program, source);
+        this.schema = ArrowUtils.fromArrowSchema(columns);
+        this.partitions = Integer.parseInt(columns.getCustomMetadata().get(PARTITIONS));
     }
 
     static Scan of(Options options) {
         Program program = options.program();
         String store = options.text("store");
         if (store == null) {
-            List<String> source = List.of("--from", options.needed("path", "name a version (its location, by load), or a store by option \"store\""));
-            return new Scan(options, program, source, schema(program, source), null);
+            String location = options.needed("path", "name a version (its location, by load), or a store by option \"store\"");
+            return new Scan(options, program, List.of("--from", location));
         }
-        int partitions = program.json("status", "--json").path("cluster").path("partitions").asInt(1);
         String location = Target.current(program.json("store", "show", store, "--json"));
         if (location != null) {
             // The files of the version, if they are still there: all tasks read the same version then, and no node has work.
             try {
-                List<String> source = List.of("--from", location);
-                return new Scan(options, program, source, schema(program, source), partitions);
+                return new Scan(options, program, List.of("--from", location));
             } catch (FondacoException error) {
                 // The nodes have it.
             }
         }
-        List<String> source = List.of(store);
-        return new Scan(options, program, source, schema(program, source), partitions);
+        return new Scan(options, program, List.of(store));
     }
 
     StructType schema() {
@@ -79,10 +76,9 @@ final class Scan {
                 .collect(Collectors.toList());
         Program program = this.program;
         List<String> source = this.source;
-        boolean whole = partitions == 1;
         return JavaSparkContext.fromSparkContext(context).parallelize(groups, tasks).mapPartitions(group -> {
-            Stream<String> which = whole ? Stream.empty() : Stream.of("--partitions", group.next());
-            Stream<String> arguments = Stream.of(Stream.of("export"), source.stream(), Stream.of("--format", "arrow", "--output", "-"), which).flatMap(each -> each);
+            Stream<String> which = Stream.of("--format", "arrow", "--output", "-", "--partitions", group.next());
+            Stream<String> arguments = Stream.of(Stream.of("export"), source.stream(), which).flatMap(each -> each);
             DecodedRows rows = new DecodedRows(program.start(arguments.toArray(String[]::new)), fields);
             Child.afterTask(rows::close);
             return rows;

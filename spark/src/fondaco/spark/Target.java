@@ -52,6 +52,6 @@ record Target(int partitions, String valueType, String base, boolean deploys) {
                 return;
             }
         }
-        program.json("store", "create", store, "--value-type", options.text("valueType", "bytes"), "--json");
+        program.json("store", "create", store, "--value-type", options.text("valueType", options.isGraph() ? "graph" : "bytes"), "--json");
     }
 }
