@@ -42,6 +42,7 @@ from .errors import (
     Timeout,
     WrongType,
 )
+from .graph import QueryResult
 from .options import ReadOptions
 from .store import Store
 
@@ -62,6 +63,7 @@ __all__ = [
     "NotFound",
     "Overloaded",
     "PushFailed",
+    "QueryResult",
     "ReadOnly",
     "ReadOptions",
     "Reader",

@@ -9,6 +9,7 @@ The classes that Python has a counterpart for derive from it, so that ``except T
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Iterable
 
 
@@ -137,7 +138,7 @@ CODES: dict[str, tuple[type[FondacoError], str]] = _table(
     ]),
     (Corrupt, "roll back: store.rollback(), push again, and check the disk", ["CORRUPT", "IOERR", "upload_corrupt"]),
     (PushFailed, "see store.versions() and the log of the nodes, and push again", [
-        "PUSHFAILED", "not_enough_space", "space_quota", "version_failed", "NOSPACE",
+        "PUSHFAILED", "not_enough_space", "space_quota", "version_failed", "run_failed", "NOSPACE",
     ]),
     (Cancelled, "push again", ["CANCELLED"]),
 )
@@ -151,4 +152,25 @@ def of_code(code: str, message: str) -> FondacoError:
     fondaco.errors.NoStore: no store is named "citys"
     """
     kind, remedy = CODES.get(code, (FondacoError, ""))
-    return kind(message, code=code, remedy=remedy)
+    return kind(_with_arguments(message), code=code, remedy=remedy)
+
+
+#: Arguments that are true or false.
+_SWITCHES = {"create", "incremental", "raw", "upload"}
+
+
+def _with_arguments(message: str) -> str:
+    """The message with arguments of Python in place of the options of the command line. Whole commands stay as they are.
+
+    >>> _with_arguments("it needs a token: give it with --token or FONDACO_TOKEN")
+    'it needs a token: give it with token= or FONDACO_TOKEN'
+    >>> _with_arguments("create it with fondaco store create s --kind batch, or use --create")
+    'create it with fondaco store create s --kind batch, or use create=True'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        return f"{name}=True" if name in _SWITCHES else f"{name}="
+
+    parts = re.split(r"([,;:] )", message)
+    return "".join(part if "fondaco " in part else re.sub(r"--([a-z][a-z-]*)(?: [A-Z]+\b)?", argument, part) for part in parts)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from . import _native
 from ._native import Scan, Values
+from .graph import QueryResult
 from .options import ReadOptions
 from .progress import Progress, chosen
 
@@ -164,6 +165,81 @@ class Store:
         }
         return cast("dict[str, Any]", self._native.push(self.name, rows, json.dumps(options), chosen(progress)))
 
+    def push_graph(
+        self,
+        edges: Any,
+        vertices: Any = None,
+        *,
+        columns: tuple[str, str] = ("from", "to"),
+        values: Sequence[str] = (),
+        vertex_name: str = "name",
+        symmetric: bool | Sequence[str] = False,
+        index: bool | Sequence[str] = False,
+        unknown_vertices: str = "fail",
+        exclude: Sequence[str] = (),
+        on_duplicate: str = "fail",
+        numbers: str = "number",
+        non_finite: str = "fail",
+        compression: str = "none",
+        create: bool = False,
+        upload: bool = False,
+        run: str | None = None,
+        again: bool = False,
+        allow_empty: bool = False,
+        bad_rows_max: int = 0,
+        memory_bytes: int | None = None,
+        threads: int | None = None,
+        temporary: str | os.PathLike[str] | None = None,
+        progress: bool | Progress | None = None,
+    ) -> dict[str, Any]:
+        """Builds a version of a graph, and makes the cluster serve it: ``fondaco push --edges`` of tables in memory.
+
+        ``edges`` are tables by edge type, ``vertices`` tables by label; a table alone has edges of the type ``EDGE``, or
+        vertices without a label. Tables are as for :meth:`push`. ``columns`` name the vertices at both ends of an edge,
+        ``values`` its properties; ``vertex_name`` names a vertex, and its other columns are its properties. Edges of the types
+        in ``symmetric`` lead both ways, and those in ``index`` get an index; ``True`` means all. Edges to a vertex that no
+        table has ``fail``, ``add`` it, or are left out: ``skip``. Without ``vertices`` all names in edges are vertices.
+
+        >>> import pyarrow
+        >>> knows = pyarrow.table({"from": ["ann"], "to": ["bob"], "since": [2019]})
+        >>> people = pyarrow.table({"name": ["ann", "bob"], "age": [37, 41]})
+        >>> social = client.store("friends")
+        >>> pushed = social.push_graph({"KNOWS": knows}, {"Person": people}, values=["since"], create=True)
+        >>> pushed["build"]["graph"]["edges"]
+        1
+        >>> social.query("MATCH (a:Person)-[k:KNOWS]->(b) RETURN a.name, b.age, k.since")["rows"]
+        [['ann', 41, 2019]]
+        """
+        graph = {
+            "symmetric": _types(symmetric),
+            "index": _types(index),
+            "vertex_name": vertex_name,
+            "unknown_vertices": unknown_vertices,
+        }
+        options = {
+            "key": list(columns),
+            "values": list(values),
+            "exclude": list(exclude),
+            "on_duplicate": on_duplicate,
+            "numbers": numbers,
+            "non_finite": non_finite,
+            "compression": compression,
+            "create": create,
+            "incremental": False,
+            "deploy": True,
+            "upload": upload,
+            "run": run,
+            "again": again,
+            "allow_empty": allow_empty,
+            "bad_rows_max": bad_rows_max,
+            "memory_bytes": memory_bytes,
+            "threads": threads,
+            "temporary": None if temporary is None else os.fspath(temporary),
+        }
+        texts = (json.dumps(graph), json.dumps(options))
+        tables = (_by_name(edges), [] if vertices is None else _by_name(vertices))
+        return cast("dict[str, Any]", self._native.push_graph(self.name, *tables, *texts, chosen(progress)))
+
     def deploy(
         self,
         source: str | os.PathLike[str],
@@ -316,11 +392,17 @@ class Store:
         timeout_ms: float | None = None,
         rows_max: int | None = None,
         partial: bool = False,
-    ) -> dict[str, Any]:
-        """Answers a query of a graph, in the subset of openCypher of docs/graph.md: ``columns``, ``rows``, and
-        ``incomplete``, which says why there may be more rows, or is ``None``."""
+    ) -> QueryResult:
+        """Answers a query of a graph, in the subset of openCypher of docs/graph.md: a dictionary with ``columns``, ``rows``,
+        and ``incomplete``, which says why there may be more rows, or is ``None``.
+
+        >>> social = client.store("social")
+        >>> found = social.query("MATCH (a {name: $name})-[:KNOWS]-(b) RETURN b.name AS friend", {"name": "ann"})
+        >>> found.to_pandas()["friend"].tolist()
+        ['bob']
+        """
         given = json.dumps(dict(parameters or {}))
-        return cast("dict[str, Any]", self._native.query(self.name, text, given, timeout_ms, rows_max, partial))
+        return cast(QueryResult, self._native.query(self.name, text, given, timeout_ms, rows_max, partial))
 
     # Control
 
@@ -361,3 +443,15 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<fondaco store {self.name!r}>"
+
+
+def _types(types: bool | Sequence[str]) -> list[str] | None:
+    """Edge types as the native part takes them: an empty list is all of them."""
+    if isinstance(types, bool):
+        return [] if types else None
+    return list(types) or None
+
+
+def _by_name(tables: Any) -> list[tuple[str | None, Any]]:
+    """Tables with their names; a table alone has none."""
+    return list(tables.items()) if isinstance(tables, Mapping) else [(None, tables)]

@@ -24,14 +24,16 @@ use futures_util::{StreamExt, stream};
 use pyo3::BoundObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::arrow::reader;
 use crate::control;
 use crate::fault::Fault;
+use crate::graph::{GraphInput, GraphPushOptions};
 use crate::keys::{value, wire_key, wire_keys};
 use crate::options::{Reading, milliseconds, put_options, read_options};
-use crate::push::{CancelOnDrop, DeployOptions, PushOptions, Reporter, deploy_version, push_rows, run};
+use crate::push::{CancelOnDrop, DeployOptions, Input, PushOptions, Reporter, deploy_version, push_rows, run};
 use crate::runtime::{check_process, promise, wait, wait_for_job};
 use crate::scan::{Scan, export_rows, of_store};
 use crate::schemas::SchemaCache;
@@ -552,8 +554,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let client = self.inner()?;
         let graph = client.graph(store_name(store)?);
-        let parameters: BTreeMap<String, serde_json::Value> =
-            serde_json::from_str(parameters).map_err(|error| Fault::bad_input(error.to_string()))?;
+        let parameters: BTreeMap<String, serde_json::Value> = parsed(parameters)?;
         let parameters = parameters
             .iter()
             .map(|(name, value)| (name.clone(), fondaco_client::graph::Value::of_json(value)))
@@ -572,7 +573,10 @@ impl Client {
                 "incomplete": result.incomplete,
             });
             let answer = answer.to_string();
-            Ok(Made::by(move |py| from_json(py, &answer)))
+            Ok(Made::by(move |py| {
+                let class = py.import("fondaco.graph")?.getattr("QueryResult")?;
+                class.call1((from_json(py, &answer)?,))
+            }))
         })
     }
 
@@ -615,11 +619,30 @@ impl Client {
         options: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options: PushOptions =
-            serde_json::from_str(options).map_err(|error| Fault::bad_input(error.to_string()))?;
+        let options: PushOptions = parsed(options)?;
         let rows = reader(rows)?;
         self.job(py, store, progress, move |endpoint, store, job| {
-            push_rows(endpoint, store, rows, &options, job)
+            push_rows(endpoint, store, Input::Rows(rows), &options, job)
+        })
+    }
+
+    /// Pushes a graph of tables of edges and of vertices, each with its name; returns the result as an object.
+    #[pyo3(signature = (store, edges, vertices, graph, options, progress=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn push_graph<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        edges: Vec<(Option<String>, Bound<'py, PyAny>)>,
+        vertices: Vec<(Option<String>, Bound<'py, PyAny>)>,
+        graph: &str,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (graph, options): (GraphPushOptions, PushOptions) = (parsed(graph)?, parsed(options)?);
+        let graph = GraphInput::new(edges, vertices, graph)?;
+        self.job(py, store, progress, move |endpoint, store, job| {
+            push_rows(endpoint, store, Input::Graph(graph), &options, job)
         })
     }
 
@@ -632,8 +655,7 @@ impl Client {
         options: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options: DeployOptions =
-            serde_json::from_str(options).map_err(|error| Fault::bad_input(error.to_string()))?;
+        let options: DeployOptions = parsed(options)?;
         self.job(py, store, progress, move |endpoint, store, job| {
             deploy_version(endpoint, store, &options, job)
         })
@@ -695,6 +717,11 @@ fn siblings<'py>(py: Python<'py>, record: &Record, now_unix_ms: u64) -> PyResult
     let values = PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?;
     let context = PyBytes::new(py, &record.context().to_bytes());
     Ok((values, context).into_pyobject(py)?.into_any())
+}
+
+/// Options that Python gives as JSON.
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|error| Fault::bad_input(error.to_string()))
 }
 
 /// An object of Python from JSON.

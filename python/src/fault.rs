@@ -47,10 +47,17 @@ fn leading_code(message: &str) -> Option<&str> {
     (!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())).then_some(word)
 }
 
+/// The code of a refusal that a seed answered with, of the reason for which a client has no topology.
+fn refusal_of_seed(reason: &str) -> Option<&str> {
+    let code = leading_code(reason.split_once(" said: ")?.1)?;
+    ["WRONGPASS", "NOAUTH", "NOPERM"].contains(&code).then_some(code)
+}
+
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
         let message = error.to_string();
         let of_server = match &error {
+            ClientError::NoTopology { reason, .. } => refusal_of_seed(reason),
             ClientError::Graph(message) => leading_code(message),
             ClientError::Refused { message, .. } => leading_code(message),
             _ => None,

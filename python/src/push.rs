@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::fault::Fault;
+use crate::graph::GraphInput;
 
 /// The threads of a build, unless more are asked for.
 const BUILD_THREADS: usize = 2;
@@ -51,6 +52,14 @@ pub struct PushOptions {
     threads: Option<usize>,
     temporary: Option<PathBuf>,
     as_of_unix_ms: Option<u64>,
+}
+
+/// What is pushed.
+pub enum Input {
+    /// Each row is a record.
+    Rows(Batches),
+    /// Tables of edges and of vertices.
+    Graph(GraphInput),
 }
 
 /// The options of a deploy, as `Store.deploy` gives them.
@@ -85,7 +94,7 @@ impl From<PushError> for Fault {
 pub fn push_rows(
     endpoint: &Endpoint,
     store: &StoreName,
-    rows: Batches,
+    input: Input,
     options: &PushOptions,
     job: Job<'_>,
 ) -> Result<Value, Fault> {
@@ -115,7 +124,22 @@ pub fn push_rows(
     let value_type: Option<ValueType> = value_type.map(|text| chosen("value_type", text)).transpose()?;
     let keep_at = options.output.as_deref().map(str::parse::<Location>).transpose();
     let keep_at = keep_at.map_err(PushError::from)?;
-    let rows = Rows::InMemory(RowsInMemory::new(rows));
+    if !options.create && options.deploy && endpoint.client()?.store(store)?.is_none() {
+        return Err(Fault::new(
+            "store_not_found",
+            format!("no store is named {store:?}: create it, or push with create=True"),
+        ));
+    }
+    let (rows, _files);
+    match input {
+        Input::Rows(batches) => rows = Rows::InMemory(RowsInMemory::new(batches)),
+        Input::Graph(graph) => {
+            let files = graph.write(&building.temporary, &options.key, job)?;
+            building.inputs.clone_from(&files.inputs);
+            rows = files.rows.clone();
+            _files = files;
+        }
+    }
     if !options.deploy {
         let output = keep_at.ok_or_else(|| Fault::bad_input("deploy=False needs output=, the place of the version"))?;
         if options.incremental {
@@ -128,12 +152,6 @@ pub fn push_rows(
         building.value_type = value_type.unwrap_or_default();
         let built = build(&building, &rows, &[], Earlier::default(), job)?;
         return Ok(result(store, options.run.as_deref(), Some(&built), None));
-    }
-    if !options.create && endpoint.client()?.store(store)?.is_none() {
-        return Err(Fault::new(
-            "store_not_found",
-            format!("no store is named {store:?}: create it, or push with create=True"),
-        ));
     }
     let mut pushing = Push::new(building);
     pushing.rows = rows;
@@ -152,7 +170,7 @@ pub fn push_rows(
 }
 
 /// The choice that a text names.
-fn chosen<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fault> {
+pub fn chosen<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fault> {
     text.parse()
         .map_err(|error| Fault::bad_input(format!("{option}: {error}")))
 }

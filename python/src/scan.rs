@@ -1,7 +1,7 @@
 //! All rows of a store or of a version, in batches; and exports of them to files.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fondaco_admin::Endpoint;
 use fondaco_export::{Format, Output, Rows, Selection, Source, export};
@@ -9,12 +9,13 @@ use fondaco_model::StoreName;
 use fondaco_push::{CancelToken, Job, Quiet};
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
+use tokio::sync::Mutex;
 
 use crate::arrow::{Batch, SchemaCapsule, Table};
 use crate::client::{blocking, store_name};
 use crate::fault::Fault;
 use crate::push::{Reporter, run};
-use crate::runtime::{promise, wait};
+use crate::runtime::{promise, wait, wait_for_job};
 use crate::schemas::selection;
 
 /// Where batches come from.
@@ -23,6 +24,31 @@ enum Batches {
     Rows(Box<Rows>),
     /// A version within this process.
     Embedded(Box<fondaco_embedded::Scan>, fondaco_typed::Decoder),
+}
+
+/// Batches, and the one that was read for a call that was interrupted.
+struct Reading {
+    batches: Batches,
+    ready: Option<Option<Batch>>,
+}
+
+impl Reading {
+    fn of(batches: Batches) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self { batches, ready: None }))
+    }
+
+    /// The next batch. When this future is dropped, the batch is kept for the next call.
+    async fn next(reading: Arc<Mutex<Self>>) -> Result<Option<Batch>, Fault> {
+        let mut reading = reading.lock_owned().await;
+        let mut reading = blocking(move || {
+            if reading.ready.is_none() {
+                reading.ready = Some(reading.batches.read()?);
+            }
+            Ok(reading)
+        })
+        .await?;
+        Ok(reading.ready.take().flatten())
+    }
 }
 
 impl Batches {
@@ -48,7 +74,7 @@ pub struct Scan {
     schema: arrow_schema::SchemaRef,
     total: Option<u64>,
     version: Option<u64>,
-    batches: Arc<Mutex<Batches>>,
+    reading: Arc<Mutex<Reading>>,
 }
 
 impl Scan {
@@ -73,7 +99,7 @@ impl Scan {
             schema: Arc::clone(rows.schema().arrow()),
             total: rows.total(),
             version: rows.version(),
-            batches: Arc::new(Mutex::new(Batches::Rows(Box::new(rows)))),
+            reading: Reading::of(Batches::Rows(Box::new(rows))),
         })
     }
 
@@ -88,7 +114,7 @@ impl Scan {
             schema: Arc::clone(decoder.schema()),
             total: Some(total),
             version,
-            batches: Arc::new(Mutex::new(Batches::Embedded(Box::new(scan), decoder))),
+            reading: Reading::of(Batches::Embedded(Box::new(scan), decoder)),
         }
     }
 }
@@ -105,8 +131,7 @@ impl Scan {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        let batches = &self.batches;
-        Ok(py.detach(|| batches.lock().unwrap_or_else(PoisonError::into_inner).read())?)
+        wait(py, Reading::next(Arc::clone(&self.reading)))
     }
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
@@ -114,10 +139,9 @@ impl Scan {
     }
 
     fn __anext__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let batches = Arc::clone(&self.batches);
+        let reading = Arc::clone(&self.reading);
         promise(py, async move {
-            let read = blocking(move || batches.lock().unwrap_or_else(PoisonError::into_inner).read());
-            match read.await? {
+            match Reading::next(reading).await? {
                 Some(batch) => Ok(batch),
                 None => Err(Fault::Python(PyStopAsyncIteration::new_err(()))),
             }
@@ -129,7 +153,6 @@ impl Scan {
         let mut batches = Vec::new();
         while let Some(batch) = self.__next__(py)? {
             batches.push(batch.0);
-            py.check_signals()?;
         }
         Ok(Table::of_batches(Arc::clone(&self.schema), batches))
     }
@@ -191,11 +214,9 @@ pub fn export_version(
         ..Selection::all_of(Source::Version(location))
     };
     let cancel = CancelToken::default();
-    let reporter = Reporter::new(progress, cancel);
-    let report = wait(
-        py,
-        run(reporter, move |job| export_rows(&selection, path, &format, job)),
-    )?;
+    let reporter = Reporter::new(progress, cancel.clone());
+    let exporting = run(reporter, move |job| export_rows(&selection, path, &format, job));
+    let report = wait_for_job(py, exporting, &cancel)?;
     Ok(report.to_string())
 }
 

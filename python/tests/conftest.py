@@ -29,16 +29,21 @@ def await_that(what: str, condition: Callable[[], Any], seconds_max: float = 30.
 
 
 class Cluster:
-    """A `fondaco dev` in a directory of its own."""
+    """A `fondaco dev` in a directory of its own; with a configuration, a `fondaco server`."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, configuration: str | None = None) -> None:
         addresses = directory / "addresses.json"
-        command = [PROGRAM, "dev", "--data", str(directory / "data"), "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command = ["dev", "--data", str(directory / "data"), "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        if configuration is not None:
+            own = f'data = "{directory}/data"\nresp = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
+            (directory / "fondaco.toml").write_text(own + configuration)
+            command = ["server", "--config", str(directory / "fondaco.toml")]
+        command = [PROGRAM, *command, "--json", "--log", "error", *arguments]
         with addresses.open("w") as out, (directory / "log").open("w") as log:
-            self.process = subprocess.Popen([*command, "--json", "--log", "error", *arguments], stdout=out, stderr=log)
+            self.process = subprocess.Popen(command, stdout=out, stderr=log)
         try:
             text = await_that(
-                "fondaco dev serves",
+                "the node serves",
                 lambda: (text := addresses.read_text()).rstrip().endswith("}") and text,
                 START_SECONDS_MAX,
             )
@@ -107,7 +112,8 @@ def batch_name() -> str:
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The names in examples: a client of a node with a batch store of cities, and an empty versioned store of carts."""
+    """The names in examples: a client of a node with a batch store of cities, and an empty versioned store of
+    carts and a graph of people."""
     pyarrow = pytest.importorskip("pyarrow")
     directory = tmp_path_factory.mktemp("examples")
     cluster = Cluster(directory)
@@ -115,6 +121,9 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     client.create_store("carts", kind="versioned")
     rows = pyarrow.table({"id": [1, 2], "city": ["Pisa", "Lucca"], "population": [90036, 89046]})
     client.store("cities").push(rows, key="id", create=True)
+    knows = pyarrow.table({"from": ["ann"], "to": ["bob"]})
+    people = pyarrow.table({"name": ["ann", "bob"], "age": [37, 41]})
+    client.store("social").push_graph({"KNOWS": knows}, {"Person": people}, symmetric=True, create=True)
     version = directory / "cities-1"
     client.store("cities").push(rows, key="id", deploy=False, output=version.as_uri())
     reader = fondaco.open(version)

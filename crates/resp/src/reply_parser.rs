@@ -47,11 +47,24 @@ impl Place {
     }
 }
 
+/// A server with TLS answers a request without it by an alert, which begins with this byte.
+const TLS_ALERT: u8 = 0x15;
+
+fn unknown_kind(got: u8) -> String {
+    match got {
+        TLS_ALERT => "it speaks TLS, and was asked without".to_owned(),
+        _ => format!(
+            "a reply begins with '{}', which is not a valid type",
+            got.escape_ascii()
+        ),
+    }
+}
+
 /// An invalid reply. The start of the next reply is unknown: close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReplyError {
     /// A byte that does not begin any kind of reply in version 2.
-    #[error("a reply begins with '{}', which is not a valid type", .got.escape_ascii())]
+    #[error("{}", unknown_kind(*got))]
     UnknownKind {
         /// The byte.
         got: u8,
