@@ -193,7 +193,7 @@ def export(
     """Writes all rows of a version, at a path or a URL, to a file: ``parquet``, or a stream of Arrow IPC with ``arrow``.
     :meth:`Store.export` does the same for a store.
 
-    >>> fondaco.export(version_directory, "/dev/null", format="arrow")["records"]
+    >>> fondaco.export(version_directory, f"{version_directory}.arrow", format="arrow")["records"]
     2
     """
     report = _native.export_version(os.fspath(source), path, format, raw, chosen(progress))

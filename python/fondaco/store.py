@@ -85,7 +85,7 @@ class Store:
     ) -> dict[str, Any]:
         """Writes all rows to a file: ``parquet``, or a stream of Arrow IPC with ``arrow``.
 
-        >>> store.export("/dev/null", format="arrow")["records"]
+        >>> store.export(f"{version_directory}.arrow", format="arrow")["records"]
         2
         """
         return cast("dict[str, Any]", self._native.export(self.name, path, format, raw, chosen(progress)))

@@ -79,7 +79,8 @@ pub struct ExportedColumn {
 /// Writes rows to an output.
 ///
 /// # Errors
-/// The rows cannot be read, or not written; or the job was cancelled. A file is left as it was.
+/// The rows cannot be read, or not written; or the job was cancelled. A file is left as it was; a pipe or a device may have got
+/// some of the bytes.
 pub fn export(rows: Rows, format: Format, output: Output, job: Job<'_>) -> Result<ExportReport, ExportError> {
     let began = Instant::now();
     let fields = rows.schema().arrow().fields().iter();
@@ -113,8 +114,14 @@ fn write_file(rows: Rows, format: Format, path: &Path, job: Job<'_>) -> Result<(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if path.is_dir() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    match path.metadata() {
+        Ok(found) if found.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
+        // A pipe or a device takes the bytes: a file in its place would take it from all others.
+        Ok(found) if !found.is_file() => {
+            let special = File::options().write(true).open(path).map_err(failed)?;
+            return write_rows(rows, format, Box::new(special), job, failed);
+        }
+        _ => {}
     }
     let temporary = tempfile::Builder::new()
         .prefix(&format!(".{}.", name.to_string_lossy()))

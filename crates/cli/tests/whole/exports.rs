@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Cursor;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -335,6 +336,35 @@ fn a_full_disk_fails_an_export_and_leaves_no_file() {
     let error = dev.refused(1, &["export", "s", "--output", text(&out)]);
     assert!(error.contains("No space left") && error.contains(text(&out)), "{error}");
     assert_eq!(files(disk.path()), [""; 0]);
+}
+
+#[test]
+fn a_pipe_gets_the_rows_and_stays_a_pipe() {
+    let dev = Dev::start();
+    let [rows, version, pipe] = ["rows.parquet", "v1", "pipe"].map(|name| dev.path(name));
+    write_rows(&rows);
+    let build = [
+        "build",
+        "people",
+        text(&rows),
+        "--key",
+        "id",
+        "--output",
+        text(&version),
+    ];
+    dev.done(&build);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let read = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    let into = ["--format", "arrow", "--output", text(&pipe)];
+    dev.done(&[&["export", "--from", text(&version)], &into[..]].concat());
+    assert_eq!(
+        check_rows(&arrow(&read.join().unwrap()).1),
+        (0..ROWS).collect::<Vec<_>>()
+    );
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
 #[test]
