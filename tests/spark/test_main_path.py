@@ -26,6 +26,14 @@ def test_a_version_is_read_by_its_location_with_its_schema(spark, people, build)
     assert read.count() == 1000
 
 
+def test_a_version_is_read_by_as_many_tasks_as_it_has_partitions_or_as_wanted(spark, people, build):
+    version = str(build(people, partitions=4))
+    for options, tasks in [({}, 4), ({"tasks": 2}, 2)]:
+        read = spark.read.format("fondaco").options(**options).load(version)
+        assert read.rdd.getNumPartitions() == tasks
+        assert read.count() == 1000
+
+
 def test_a_version_equals_that_of_the_local_builder(people, build, built_locally):
     assert servers.checksum(build(people)) == servers.checksum(built_locally(people))
 
