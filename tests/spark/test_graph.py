@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 
 import pytest
 import servers
@@ -145,6 +146,33 @@ def test_bad_input_is_named_and_leaves_nothing(spark, cluster, output, social, g
         write(social, **{"store": graph, **options})
     for word in words:
         assert word in str(error.value), str(error.value)[:1500]
+    assert left_in(output) == []
+    assert cluster.current(graph) is None
+
+
+def test_a_cancelled_write_leaves_neither_staged_files_nor_a_version(spark, cluster, output, social, graph, write):
+    rows = spark.range(0, 1000, 1, 2)
+    rows.selectExpr("concat('p', id % 300) AS from", "'p0' AS to",
+                    "coalesce(cast(reflect('java.lang.Thread', 'sleep', 20L) AS INT), 0) AS since").createOrReplaceTempView("slow")
+    failure = []
+
+    def save():
+        try:
+            write(social, store=graph, **{"edges.KNOWS": "slow"})
+        except Exception as error:
+            failure.append(str(error))
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    # The first frame is complete, so the slow one is next.
+    servers.wait_until("the first frame", lambda: list(output.glob("*.staged/0-FOLLOWS/_SUCCESS")))
+    tracker = spark.sparkContext.statusTracker()
+    servers.wait_until("tasks of the second frame", lambda: list(output.glob("*.staged/1-KNOWS/_temporary")) and any(
+        (info := tracker.getStageInfo(stage)) and info.numActiveTasks > 0 for stage in tracker.getActiveStageIds()))
+    spark.sparkContext.cancelAllJobs()
+    writer.join(60)
+    assert not writer.is_alive()
+    assert failure and "ancel" in failure[0]
     assert left_in(output) == []
     assert cluster.current(graph) is None
 

@@ -46,6 +46,28 @@ def test_a_failed_job_leaves_nothing_on_hdfs(hdfs, rows):
     assert hdfs.files("/failed") == []
 
 
+def test_a_graph_is_staged_on_hdfs_and_only_its_version_stays(spark, tmp_path, cluster, hdfs):
+    cluster.run("store", "create", "graph-on-hdfs", "--value-type", "graph", "--json")
+    edges = spark.range(100).selectExpr("concat('p', id) AS from", "concat('p', (id + 1) % 100) AS to")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    write = lambda frame: frame.write.format("fondaco").options(
+        store="graph-on-hdfs", edges="from,to", unknownVertices="add", output=hdfs.url() + "/graphs", run="one", temporary=temporary).mode("overwrite").save()
+    with pytest.raises(Exception, match="null"):
+        write(edges.selectExpr("`from`", "if(`from` = 'p7', NULL, `to`) AS to"))
+    assert hdfs.files("/graphs") == [] and list(temporary.iterdir()) == []
+
+    write(edges)
+    assert cluster.run("graph", "query", "graph-on-hdfs", "MATCH (a {name: 'p7'})-->(b) RETURN b.name", "--json")["rows"] == [["p8"]]
+    parquet, version = tmp_path / "edges.parquet", tmp_path / "local-version"
+    edges.write.parquet(str(parquet))
+    servers.fondaco("build", "graph-on-hdfs", f"EDGE={parquet}", "--edges", "from,to", "--unknown-vertices", "add", "--partitions", 8,
+                    "--output", version, "--json")
+    local = servers.fondaco("inspect", version, "--json")
+    assert cluster.current("graph-on-hdfs")["checksum"] == local["checksum"]
+    assert set(hdfs.files("/graphs")) == files_of(local["manifest"]) and list(temporary.iterdir()) == []
+
+
 def test_a_version_on_s3_equals_the_local_one(spark, tmp_path, s3, rows, built_locally):
     # The environment of executors has the keys; here they are the driver, which runs already.
     program = tmp_path / "fondaco-with-keys"

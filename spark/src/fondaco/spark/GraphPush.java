@@ -112,7 +112,13 @@ final class GraphPush {
     }
 
     /** Rows of edges of a type, or of vertices of a label. The label may be empty. */
-    private record Frame(String label, String name, Dataset<Row> rows) {}
+    private record Frame(String label, String name, Dataset<Row> rows) {
+        Frame {
+            if (!label.isEmpty() && !label.matches("\\w+")) {
+                throw new FondacoException("\"" + label + "\" is no name for a label or a type of edges: use letters, digits and underscores");
+            }
+        }
+    }
 
     private List<Frame> edges(Dataset<Row> data, List<String> ends) {
         List<String> properties = options.names("values");
@@ -165,9 +171,6 @@ final class GraphPush {
 
     /** Has Spark write the rows; returns the argument that names their files. */
     private String input(Frame frame, StagedFrames staged, int number) {
-        if (!frame.label().isEmpty() && !frame.label().matches("\\w+")) {
-            throw new FondacoException("\"" + frame.label() + "\" is no name for a label or a type of edges: use letters, digits and underscores");
-        }
         context.setJobDescription("fondaco: " + frame.name() + " of " + destination.store() + ", run " + destination.run());
         String directory = staged.write(number + "-" + frame.label(), frame.rows());
         return frame.label().isEmpty() ? directory : frame.label() + "=" + directory;

@@ -43,16 +43,23 @@ final class StagedFrames implements AutoCloseable {
             this.files = directory.getFileSystem(session.sparkContext().hadoopConfiguration());
             // Those of a driver that died, if there are any.
             files.delete(directory, true);
-            SharedDirectory.mark(location, run);
-            boolean local = files.getScheme().equals("file");
-            this.copies = local ? null
-                    : temporary == null ? Files.createTempDirectory("fondaco-graph").toFile()
-                    : Files.createTempDirectory(java.nio.file.Path.of(temporary), "fondaco-graph").toFile();
         } catch (IOException | IllegalArgumentException error) {
             throw new FondacoException("Spark cannot write to " + location + ": " + error.getMessage()
                     + "; name a directory for edges and vertices that Spark can write to by option \"staging\"", error);
         }
+        this.copies = files.getScheme().equals("file") ? null : localDirectory(temporary);
+        SharedDirectory.mark(location, run);
         this.attempts = new Attempts(session.sparkContext(), run);
+    }
+
+    private static File localDirectory(String temporary) {
+        try {
+            return (temporary == null ? Files.createTempDirectory("fondaco-graph")
+                    : Files.createTempDirectory(java.nio.file.Path.of(temporary), "fondaco-graph")).toFile();
+        } catch (IOException | IllegalArgumentException error) {
+            throw new FondacoException("cannot make a directory on the driver for copies of edges and vertices: " + error
+                    + "; name another one by option \"temporary\"", error);
+        }
     }
 
     /** Writes the rows, and returns the local directory of their files. */
