@@ -64,9 +64,9 @@ def test_2_million_rows_with_an_executor_killed_equal_the_local_version(tmp_path
 
 
 def test_a_speculative_attempt_leaves_no_file(tmp_path, spark_cluster):
-    # The first child that is to write chunks does nothing, until it is killed.
+    # The first child that is to write chunks does nothing, and only SIGKILL ends it.
     first, stuck = tmp_path / "first", tmp_path / "fondaco"
-    stuck.write_text(f'#!/bin/sh\ncase "$*" in "task write"*) mkdir {first} 2>/dev/null && exec sleep 600 ;; esac\nexec {servers.FONDACO} "$@"\n')
+    stuck.write_text(f'#!/bin/sh\ncase "$*" in "task write"*) mkdir {first} 2>/dev/null && trap "" TERM && exec sleep 600 ;; esac\nexec {servers.FONDACO} "$@"\n')
     stuck.chmod(0o755)
     speculation = {"spark.speculation": "true", "spark.speculation.interval": "50ms", "spark.speculation.multiplier": "1.1",
                    "spark.speculation.quantile": "0.3", "spark.speculation.minTaskRuntime": "0ms"}
@@ -74,6 +74,7 @@ def test_a_speculative_attempt_leaves_no_file(tmp_path, spark_cluster):
     version = driver.finish()
     # Its task was started once more on the other executor, and succeeded there.
     assert first.exists() and driver.said("as speculatable") and driver.said("Killing attempt")
+    assert not driver.said("still runs after a minute")
     assert set(os.listdir(version)) == files_of(version)
 
 
