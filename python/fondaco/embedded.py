@@ -169,7 +169,11 @@ def open(
         poll_ms=poll_ms,
     )
     if first_version_ms > 0:
-        native.wait(None, first_version_ms)
+        try:
+            native.wait(None, first_version_ms)
+        except BaseException:
+            del native  # it would go on, in the frame that the exception keeps
+            raise
     return Reader(native)
 
 

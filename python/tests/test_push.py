@@ -223,7 +223,7 @@ def test_a_changed_schema_is_refused_by_an_incremental_push(client: fondaco.Clie
     assert [version["version"] for version in store.versions()] == [1]
 
 
-def test_a_full_directory_fails_the_push_and_keeps_nothing(client: fondaco.Client, batch_name: str, tmp_path: Path) -> None:
+def test_a_missing_directory_is_named_and_creates_no_store(client: fondaco.Client, batch_name: str, tmp_path: Path) -> None:
     missing = tmp_path / "none"
     with pytest.raises(fondaco.FondacoError) as caught:
         client.store(batch_name).push(pa.table({"k": ["a"], "v": ["1"]}), key="k", create=True, temporary=missing)
