@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,23 @@ def test_a_client_with_wrong_secrets_is_told_which(
     options = {**secrets, **wrong}
     if options["ca"] == "other":
         options["ca"] = other
+    # A refusal needs no wait: another try would have the same answer.
+    connect_ms = 60_000 if kind is fondaco.Refused else 3000
+    began = time.monotonic()
     with pytest.raises(kind, match=text) as caught:
-        cluster.connect(connect_ms=3000, **options)
+        cluster.connect(connect_ms=connect_ms, **options)
+    assert time.monotonic() - began < 30
     assert (caught.value.code, bool(caught.value.remedy)) == (code, True)
+
+
+def test_a_refusal_ends_the_connect_though_another_seed_is_unreachable(
+    secured: tuple[Cluster, dict[str, Any], Path],
+) -> None:
+    cluster, secrets, _ = secured
+    began = time.monotonic()
+    with pytest.raises(fondaco.Refused, match="password"):
+        fondaco.connect(cluster.resp, "127.0.0.1:1", http=cluster.http, connect_ms=60_000, **{**secrets, "password": "guess"})
+    assert time.monotonic() - began < 30
 
 
 def test_a_wrong_token_is_refused_by_pushes_scans_and_followers(

@@ -24,6 +24,7 @@ use crate::options::ReadOptions;
 use crate::quorum::{Home, QuorumCounters};
 use crate::read::{BatchReply, Directory, HealthPolicy, Steering};
 use crate::stats::ClientStats;
+use crate::topology::Trouble;
 
 /// A client of one cluster. Cheap to clone; all clones share connections and learned state.
 ///
@@ -47,7 +48,7 @@ pub(crate) struct Inner {
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) options: ReadOptions,
     pub(crate) topology_wanted: Arc<Notify>,
-    pub(crate) trouble: watch::Receiver<Arc<str>>,
+    pub(crate) trouble: watch::Receiver<Trouble>,
     pub(crate) transport: Arc<Transport>,
     pub(crate) zone: Option<String>,
     pub(crate) health: HealthPolicy,
@@ -149,14 +150,19 @@ impl Client {
     /// Waits until the topology is known.
     ///
     /// # Errors
-    /// [`ClientError::NoTopology`], if it is not known in time.
+    /// [`ClientError::NoTopology`], if it is not known in time; at once if all servers that answer refuse the client.
     pub async fn ready(&self, timeout: Duration) -> Result<(), ClientError> {
         let mut changed = self.inner.changed.subscribe();
-        let known = changed.wait_for(Option::is_some);
-        match tokio::time::timeout(timeout, known).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(self.inner.no_topology(timeout.as_millis() as u64)),
+        let mut trouble = self.inner.trouble.clone();
+        let refused = async { trouble.wait_for(|trouble| trouble.refused).await.is_ok() };
+        let began = tokio::time::Instant::now();
+        tokio::select! {
+            biased;
+            _ = changed.wait_for(Option::is_some) => return Ok(()),
+            true = refused => {}
+            () = tokio::time::sleep(timeout) => {}
         }
+        Err(self.inner.no_topology(began.elapsed().as_millis() as u64))
     }
 
     /// The topology that requests use now; `None` before the first one.
@@ -237,7 +243,7 @@ impl Inner {
     pub(crate) fn no_topology(&self, waited_ms: u64) -> ClientError {
         ClientError::NoTopology {
             waited_ms,
-            reason: Arc::clone(&self.trouble.borrow()),
+            reason: Arc::clone(&self.trouble.borrow().reason),
         }
     }
 }

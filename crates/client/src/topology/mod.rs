@@ -19,12 +19,20 @@ pub(crate) enum TopologySource {
     Seeds(Vec<String>),
 }
 
+/// Why the topology is missing.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) reason: Arc<str>,
+    /// Whether each server that answers refuses the client, so that waiting is in vain.
+    pub(crate) refused: bool,
+}
+
 /// A stream of topologies.
 #[derive(Debug)]
 pub(crate) struct Topologies {
     pub(crate) latest: watch::Receiver<Option<Arc<Topology>>>,
     /// Why the topology is missing, if it is.
-    pub(crate) trouble: watch::Receiver<Arc<str>>,
+    pub(crate) trouble: watch::Receiver<Trouble>,
     /// Requests a newer one, where the source allows it.
     pub(crate) wanted: Arc<Notify>,
     /// The task to end with the client.
@@ -35,7 +43,10 @@ impl TopologySource {
     /// Starts to follow the source. Must be called within a tokio runtime. With `roams`, each request goes to a
     /// different server.
     pub(crate) fn follow(self, transport: &Arc<Transport>, wanted: Arc<Notify>, roams: bool) -> Topologies {
-        let (trouble, heard) = watch::channel(Arc::from("no server has answered yet"));
+        let (trouble, heard) = watch::channel(Trouble {
+            reason: Arc::from("no server has answered yet"),
+            refused: false,
+        });
         match self {
             Self::Given(latest) => Topologies {
                 latest,

@@ -14,6 +14,7 @@ use fondaco_model::cluster::Topology;
 use fondaco_resp::ReplyItem;
 use tokio::sync::{Notify, watch};
 
+use super::Trouble;
 use crate::link::{Stream, Transport, call, first_bulks};
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ pub(super) struct Seeds {
     seeds: Vec<String>,
     transport: Arc<Transport>,
     found: watch::Sender<Option<Arc<Topology>>>,
-    trouble: watch::Sender<Arc<str>>,
+    trouble: watch::Sender<Trouble>,
     wanted: Arc<Notify>,
     /// The server of the next request, and the open connection to it.
     turn: usize,
@@ -35,6 +36,13 @@ pub(super) struct Seeds {
     pub(super) roams: bool,
     connection: Option<Stream>,
     tag: Vec<u8>,
+}
+
+/// Whether a server refuses the user, the password, or what the user asks for: it will do so again.
+fn is_refusal(error: &io::Error) -> bool {
+    let text = error.to_string();
+    let code = text.split(' ').next();
+    matches!(code, Some("WRONGPASS" | "NOAUTH" | "NOPERM"))
 }
 
 /// A server's answer.
@@ -48,7 +56,7 @@ impl Seeds {
         seeds: Vec<String>,
         transport: Arc<Transport>,
         found: watch::Sender<Option<Arc<Topology>>>,
-        trouble: watch::Sender<Arc<str>>,
+        trouble: watch::Sender<Trouble>,
         wanted: Arc<Notify>,
     ) -> Self {
         Self {
@@ -68,6 +76,8 @@ impl Seeds {
     /// Asks until the client is gone.
     pub(super) async fn run(mut self) {
         let mut failures = 0;
+        // Of the present round through all servers.
+        let (mut refusal, mut others) = (None, false);
         let mut urgent = false;
         while !self.found.is_closed() {
             match self.ask().await {
@@ -81,11 +91,23 @@ impl Seeds {
                 }
                 Err(error) => {
                     tracing::debug!(server = self.server(), %error, "a server did not return the topology");
-                    let _ = self.trouble.send(format!("{} said: {error}", self.server()).into());
+                    let reason: Arc<str> = format!("{} said: {error}", self.server()).into();
+                    match is_refusal(&error) {
+                        true => refusal = Some(Arc::clone(&reason)),
+                        false => others |= error.kind() == io::ErrorKind::Other,
+                    }
                     self.next_server();
                     failures += 1;
-                    let all = self.servers();
-                    tokio::time::sleep(if failures % all == 0 { PAUSE } else { Duration::ZERO }).await;
+                    let asked_all = failures % self.servers() == 0;
+                    let final_refusal = refusal.clone().filter(|_| asked_all && !others);
+                    let _ = self.trouble.send(Trouble {
+                        refused: final_refusal.is_some(),
+                        reason: final_refusal.unwrap_or(reason),
+                    });
+                    if asked_all {
+                        (refusal, others) = (None, false);
+                        tokio::time::sleep(PAUSE).await;
+                    }
                     continue;
                 }
             }
