@@ -9,6 +9,7 @@ mod clocks;
 mod cluster;
 mod collector;
 mod coordination;
+mod deadlines;
 mod development;
 mod disks;
 mod everywhere;

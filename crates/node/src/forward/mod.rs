@@ -215,10 +215,15 @@ impl Forwarder {
         }
         let mut abandoned = Vec::new();
         for (at, answer) in waiting {
-            match answer.await {
-                Ok(answer) => answers[at] = Some(answer),
+            let answer = match steered.until {
+                Some(until) => tokio::time::timeout_at(until.into(), answer).await,
+                None => Ok(answer.await),
+            };
+            match answer {
+                Ok(Ok(answer)) => answers[at] = Some(answer),
                 // The request that read it was given up.
-                Err(_) => abandoned.push(at),
+                Ok(Err(_)) => abandoned.push(at),
+                Err(_) => answers[at] = Some(Answered::failed(error_reply(&ClientError::Timeout { deadline_ms: 0 }))),
             }
         }
         if !abandoned.is_empty() {

@@ -1,15 +1,19 @@
 //! The options of a request for the nodes to ask.
 
+use std::time::{Duration, Instant};
+
 use fondaco_client::ReadOptions;
 use fondaco_client::read::{FanOut, named};
 use fondaco_model::StrategyName;
 use fondaco_resp::parse_integer;
 
-/// The options `FANOUT groups` and `STRATEGY name` of a request. Without them, the defaults of the process hold.
+/// The options `FANOUT groups` and `STRATEGY name` of a request, and the end of the time that it has. Without them, the defaults
+/// of the process hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Steered {
     strategy: Option<StrategyName>,
     groups: Option<usize>,
+    pub(crate) until: Option<Instant>,
 }
 
 impl Steered {
@@ -42,10 +46,23 @@ impl Steered {
         Ok((steered, at))
     }
 
+    /// The same, with this many milliseconds from now, if that is limited.
+    pub(crate) fn within(self, deadline_ms: Option<u64>) -> Self {
+        let until = deadline_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        Self { until, ..self }
+    }
+
+    /// The time that is left for the request, if that is limited.
+    pub(crate) fn time_left(self) -> Option<Duration> {
+        let until = self.until?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
     /// These options in the place of the defaults. A fan-out alone is that of the strategy that heeds it.
     pub(crate) fn apply(self, options: ReadOptions) -> ReadOptions {
         let strategy = self.strategy.or(self.groups.map(|_| StrategyName::Cluster));
         ReadOptions {
+            deadline: self.time_left().unwrap_or(options.deadline),
             strategy: strategy.map(named).or(options.strategy),
             fan_out: self.groups.map_or(options.fan_out, FanOut::Groups),
             ..options

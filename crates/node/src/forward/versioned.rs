@@ -9,7 +9,7 @@ use fondaco_model::versioned::Record;
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::{Recalled, Replicas};
 
-use super::{Answered, Answers, Forwarder, UnderWay, Wanted, error_reply, wire_keys};
+use super::{Answered, Answers, Forwarder, Steered, UnderWay, Wanted, error_reply, wire_keys};
 use crate::single_value::value_of;
 
 impl Forwarder {
@@ -46,11 +46,11 @@ impl Forwarder {
     }
 
     /// The values of keys of versioned stores, one answer for each key, in order.
-    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
         let records = match (self.client(), wire_keys(catalog, keys)) {
             (Ok(client), Ok(wire_keys)) => {
                 let _under_way = self.under_way(keys.len());
-                client.get_records(wire_keys, &self.read_options()).await
+                client.get_records(wire_keys, &steered.apply(self.read_options())).await
             }
             (Err(error), _) | (_, Err(error)) => Err(error),
         };

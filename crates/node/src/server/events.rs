@@ -22,9 +22,16 @@ pub(super) async fn read(forwarder: &Forwarder, window: &Window, catalog: &Catal
         let reads: Vec<_> = keys.iter().map(|&at| begin(window, catalog, at)).collect();
         for (read, &at) in reads.into_iter().zip(keys) {
             let read = match read {
-                Some(read) => read
-                    .await
-                    .unwrap_or_else(|_| Err("ERR the node is shutting down".into())),
+                Some(read) => {
+                    let read = match window.steered().until {
+                        Some(until) => tokio::time::timeout_at(until.into(), read).await,
+                        None => Ok(read.await),
+                    };
+                    match read {
+                        Ok(read) => read.unwrap_or_else(|_| Err("ERR the node is shutting down".into())),
+                        Err(_) => Err("TIMEOUT the disk took longer than the deadline".into()),
+                    }
+                }
                 None => Err("ERR the key is in no version".into()),
             };
             let value = read.and_then(|value| {

@@ -46,6 +46,43 @@ pub(in crate::server) struct LookUps {
     pub(in crate::server) reply: Combined,
     /// The options of `FONDACO.MGET` for the nodes to ask.
     pub(in crate::server) steered: Option<Steered>,
+    pub(in crate::server) limit: Limit,
+}
+
+/// How long a request may take, in milliseconds, if that is limited: `DEADLINE ms`; and with `PARTIAL`, whether the keys that
+/// have no answer then are listed behind the values, in place of an error for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::server) struct Limit {
+    pub(in crate::server) deadline_ms: Option<u64>,
+    pub(in crate::server) lists_late: bool,
+}
+
+/// The longest that a client may say it waits, in milliseconds: an hour.
+const DEADLINE_MS_MAX: u64 = 3_600_000;
+
+impl Limit {
+    /// Reads the option from the arguments, at a place; the place behind it.
+    ///
+    /// # Errors
+    /// The error to answer with: no number of milliseconds.
+    fn parse<'a>(argument: impl Fn(usize) -> Option<&'a [u8]>, at: usize) -> Result<(Self, usize), Refusal> {
+        let is = |at, word: &str| argument(at).is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()));
+        if !is(at, "deadline") {
+            return Ok((Self::default(), at));
+        }
+        let deadline_ms = argument(at + 1).and_then(parse_integer);
+        let deadline_ms = deadline_ms.and_then(|ms| u64::try_from(ms).ok());
+        let deadline_ms = deadline_ms.filter(|ms| (1..=DEADLINE_MS_MAX).contains(ms));
+        if deadline_ms.is_none() {
+            return Err(format!("ERR DEADLINE is the time to wait, from 1 to {DEADLINE_MS_MAX} milliseconds").into());
+        }
+        let lists_late = is(at + 2, "partial");
+        let limit = Self {
+            deadline_ms,
+            lists_late,
+        };
+        Ok((limit, at + 2 + usize::from(lists_late)))
+    }
 }
 
 /// The answer about a value.
@@ -70,16 +107,18 @@ pub(in crate::server) fn parse(
     use CommandId as Id;
     let one = |look_up| (look_up, 1..2, Combined::Only);
     let every = |look_up, reply| (look_up, 1..arguments.len(), reply);
-    let mut steered = None;
+    let (mut steered, mut limit) = (None, Limit::default());
     let (look_up, keys, reply) = match command {
         Id::Get => one(LookUp::Value),
         Id::MGet => every(LookUp::Value, Combined::Array),
         Id::FondacoMGet => {
-            let (options, keys_at) = Steered::parse(|at| arguments.get(at, buffer), 1)?;
+            let (options, limit_at) = Steered::parse(|at| arguments.get(at, buffer), 1)?;
+            let (asked, keys_at) = Limit::parse(|at| arguments.get(at, buffer), limit_at)?;
             if keys_at == arguments.len() {
                 return Err(SYNTAX_ERROR.into());
             }
-            steered = Some(options);
+            steered = Some(options.within(asked.deadline_ms));
+            limit = asked;
             (LookUp::Value, keys_at..arguments.len(), Combined::Array)
         }
         Id::Exists | Id::Touch => every(LookUp::Exists, Combined::Sum),
@@ -100,6 +139,7 @@ pub(in crate::server) fn parse(
         keys,
         reply,
         steered,
+        limit,
     }))
 }
 

@@ -85,7 +85,11 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
         async {
             match &of_versioned[..] {
                 [] => Answers::default(),
-                keys => forwarder.read_versioned(catalog, &wanted(window, keys)).await,
+                keys => {
+                    forwarder
+                        .read_versioned(catalog, &wanted(window, keys), window.steered())
+                        .await
+                }
             }
         },
         events::read(forwarder, window, catalog, &of_events),

@@ -65,7 +65,8 @@ impl Window {
             look_up: look_ups.look_up,
             reply: look_ups.reply,
             keys_end: self.keys.len() as u32,
-            timeout_ms: None,
+            timeout_ms: look_ups.limit.deadline_ms,
+            lists_late: look_ups.limit.lists_late,
             rate: None,
         });
         Ok(())
@@ -155,6 +156,7 @@ impl Window {
             reply: Combined::Array,
             keys_end: self.keys.len() as u32,
             timeout_ms,
+            lists_late: false,
             rate: wants_rate.then(|| admission.forwarder.request_rate()),
         });
         Ok(())

@@ -12,7 +12,7 @@
 mod add;
 mod events;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub(in crate::server) struct Window {
     known: Vec<ValueAnswer>,
     /// The options of a `FONDACO.MGET`, which is alone in its window.
     steered: Option<Steered>,
+    /// The places of keys without an answer, of a request that lists them at its end.
+    late: RefCell<Vec<usize>>,
     /// The first error that was answered.
     failure: OnceCell<Box<str>>,
 }
@@ -63,8 +65,10 @@ struct Request {
     reply: Combined,
     /// Its keys are those from where the request before ended to here.
     keys_end: u32,
-    /// How long `FONDACO.READ` may take, if that is limited.
+    /// How long it may take, if that is limited.
     timeout_ms: Option<u64>,
+    /// Whether keys without an answer are listed behind the values.
+    lists_late: bool,
     /// The rate of requests that the reply begins with, if it was asked for.
     rate: Option<u32>,
 }
@@ -240,6 +244,7 @@ impl Window {
         self.cold_events = 0;
         self.known.clear();
         self.steered = None;
+        self.late.take();
         self.failure.take();
         self.keys.shrink_to(KEPT_MAX);
         self.known.shrink_to(KEPT_MAX);
@@ -346,7 +351,7 @@ impl Window {
                 place.sum = 0;
                 if request.reply == Combined::Array {
                     let keys = request.keys_end as usize - place.key;
-                    reply.array(keys + usize::from(request.rate.is_some()));
+                    reply.array(keys + usize::from(request.rate.is_some()) + usize::from(request.lists_late));
                     if let Some(rate) = request.rate {
                         reply.integer(rate.into());
                     }
@@ -358,10 +363,26 @@ impl Window {
             if request.reply == Combined::Sum {
                 reply.integer(place.sum);
             }
+            if request.lists_late {
+                self.list_late(reply);
+            }
             place.begun = false;
             place.request += 1;
         }
         false
+    }
+
+    /// Ends a reply with the keys that have no answer: the reason for the first, and the places of all; null if there are none.
+    fn list_late(&self, reply: &mut Reply<'_>) {
+        let late = self.late.take();
+        match self.failure() {
+            Some(reason) if !late.is_empty() => {
+                reply.array(late.len() + 1);
+                reply.bulk(reason.as_bytes());
+                late.iter().for_each(|&at| reply.integer(at as i64));
+            }
+            _ => reply.null(),
+        }
     }
 
     /// Answers the key at a place with the answer of a replica or of another node, and moves on to the next.
@@ -401,7 +422,14 @@ impl Window {
             // The sum would be wrong: the error takes its place.
             Err(error) => {
                 let error = error.to_string();
-                reply.error(&error);
+                match request.lists_late {
+                    // Such a request is alone in its window.
+                    true => {
+                        self.late.borrow_mut().push(place.key - 1);
+                        reply.null();
+                    }
+                    false => reply.error(&error),
+                }
                 let _ = self.failure.set(error.into());
                 if request.reply == Combined::Sum {
                     place.key = request.keys_end as usize;

@@ -39,12 +39,15 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE,
             O_KEYS,
-            "Reads the values of several keys; FANOUT and STRATEGY say how many groups of nodes are asked, and which nodes",
+            "Reads the values of several keys; FANOUT and STRATEGY say how many groups of nodes are asked, and which nodes; \
+             DEADLINE how many milliseconds it may take, and with PARTIAL late keys are listed behind the values",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
             Argument::new("fanout", Integer).optional(),
             Argument::new("strategy", String).optional(),
+            Argument::new("deadline", Integer).optional(),
+            Argument::new("partial", String).optional(),
             Argument::new("key", String).multiple(),
         ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
