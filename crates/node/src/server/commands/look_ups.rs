@@ -74,7 +74,9 @@ impl Limit {
         let deadline_ms = deadline_ms.and_then(|ms| u64::try_from(ms).ok());
         let deadline_ms = deadline_ms.filter(|ms| (1..=DEADLINE_MS_MAX).contains(ms));
         if deadline_ms.is_none() {
-            return Err(format!("ERR DEADLINE is the time to wait, from 1 to {DEADLINE_MS_MAX} milliseconds").into());
+            return Err(format!(
+                "ERR DEADLINE is the time to wait, from 1 to {DEADLINE_MS_MAX} milliseconds"
+            ));
         }
         let lists_late = is(at + 2, "partial");
         let limit = Self {
