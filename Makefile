@@ -60,7 +60,7 @@ test-package: ## Install, upgrade, remove and purge the Debian package under a s
 	$(CARGO) test --no-run
 	deploy/debian/test
 
-test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (some eight minutes)
+test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (some eleven minutes)
 	tests/set-up
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run
