@@ -4,12 +4,14 @@
     python python/bench/get_many.py target/release/fondaco
 
 Both clients get the same random keys, one request at a time, and end with a list of bytes. Rounds alternate; the median counts.
+Requests by a bare socket, whose replies nobody parses, are the limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -54,6 +56,24 @@ def main() -> None:
             process.wait()
 
 
+def resp(words: list[bytes]) -> bytes:
+    """A request."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def round_trip(host: str, port: int, requests: list[bytes], reply_bytes: int) -> float:
+    """The time for each request without a client: the limit for one that sends one request at a time. Replies are not parsed."""
+    with socket.create_connection((host, port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        began = time.perf_counter()
+        for request in requests:
+            connection.sendall(request)
+            received = 0
+            while received < reply_bytes:
+                received += len(connection.recv(1 << 16))
+        return (time.perf_counter() - began) / len(requests)
+
+
 def measure(addresses: dict[str, str], rows: int) -> None:
     client = fondaco.connect(addresses["resp"], http=addresses["http"], deadline_ms=60_000)
     store = client.store("bench")
@@ -77,6 +97,9 @@ def measure(addresses: dict[str, str], rows: int) -> None:
         theirs.append((time.perf_counter() - began) / REQUESTS)
     us, them = statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6
     print(f"get_many of {KEYS} keys: {us:.0f} µs; redis-py with hiredis: {them:.0f} µs; {them / us:.2f} times as fast")
+    for name, request, reply_bytes in (("PING", [b"PING"], len(b"+PONG\r\n")), ("MGET of 100 keys", None, KEYS * 108 + 6)):
+        texts = [resp(request or [b"MGET", *map(str.encode, keys)]) for keys in named]
+        print(f"a bare socket, {name}: {round_trip(host, int(port), texts, reply_bytes) * 1e6:.0f} µs")
     ids = random.integers(0, rows, min(rows, 1_000_000))
     rates = []
     for _ in range(5):
