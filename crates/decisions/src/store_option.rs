@@ -142,7 +142,7 @@ mod tests {
                 json!({"everywhere": 1}),
                 "--everywhere (everywhere) is 1: use true or false",
             ),
-            (json!({"value_type": "id"}), "use one of bytes, ids, graph"),
+            (json!({"value_type": "id"}), "use one of bytes, ids, graph, string"),
             (json!({"fan_out": "near"}), "use a strategy"),
         ] {
             let error = refused(StoreKind::Batch, &document, true);

@@ -31,11 +31,11 @@ impl Open {
     /// An open version, unless it is one of a graph.
     pub(crate) fn new(version: Version, number: Option<VersionNumber>) -> Result<Self, EmbeddedError> {
         match version.manifest().value_type {
-            ValueType::Bytes | ValueType::Ids => Ok(Self { version, number }),
             ValueType::Graph => Err(EmbeddedError::Graph {
                 path: version.dir().to_owned(),
                 store: version.manifest().store.clone(),
             }),
+            _ => Ok(Self { version, number }),
         }
     }
 }

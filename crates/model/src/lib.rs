@@ -5,11 +5,13 @@
 //! can drive it.
 
 pub mod cluster;
+mod compatibility;
 mod data_loss;
 mod definition;
 mod fan_out;
 mod fetch_rate;
 mod histogram;
+mod key_type;
 mod limits;
 pub mod member;
 mod name;
@@ -30,11 +32,13 @@ mod version;
 pub mod versioned;
 mod word;
 
+pub use compatibility::Compatibility;
 pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreChange, StoreDefinition, StoreKind};
 pub use fan_out::{StoreFanOut, StoreFanOutError, StrategyName};
 pub use fetch_rate::{AdaptiveRate, ReadLatencies, TokenBucket};
 pub use histogram::{Histogram, HistogramSnapshot};
+pub use key_type::{KeyPart, KeyType, KeyTypeError};
 pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};

@@ -17,11 +17,25 @@ pub enum ValueType {
     Ids,
     /// The vertices and edges of a graph, as crate `graph` lays them out.
     Graph,
+    /// Text in UTF-8.
+    String,
+    /// A signed integer of 64 bits, as decimal text.
+    Integer,
+    /// JSON text.
+    Json,
+    /// A MessagePack value.
+    MessagePack,
+    /// The id of an Avro schema of the store, then Avro's binary encoding.
+    Avro,
+    /// The id of a Protobuf schema of the store, then a message.
+    Protobuf,
 }
 
 /// The text names no type of values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown type of values {found:?}: use bytes, ids or graph")]
+#[error(
+    "unknown type of values {found:?}: use bytes, ids, graph, string, integer, json, messagepack, avro or protobuf"
+)]
 pub struct ValueTypeError {
     /// The text.
     pub found: String,
@@ -29,7 +43,17 @@ pub struct ValueTypeError {
 
 impl ValueType {
     /// All types.
-    pub const ALL: &[Self] = &[Self::Bytes, Self::Ids, Self::Graph];
+    pub const ALL: &[Self] = &[
+        Self::Bytes,
+        Self::Ids,
+        Self::Graph,
+        Self::String,
+        Self::Integer,
+        Self::Json,
+        Self::MessagePack,
+        Self::Avro,
+        Self::Protobuf,
+    ];
 
     /// Its name, in manifests, settings and options.
     pub fn name(self) -> &'static str {
@@ -37,6 +61,12 @@ impl ValueType {
             Self::Bytes => "bytes",
             Self::Ids => "ids",
             Self::Graph => "graph",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Json => "json",
+            Self::MessagePack => "messagepack",
+            Self::Avro => "avro",
+            Self::Protobuf => "protobuf",
         }
     }
 
@@ -47,10 +77,12 @@ impl ValueType {
 
     /// Whether values, all or some, are sets of ids.
     pub fn has_sets(self) -> bool {
-        match self {
-            Self::Bytes => false,
-            Self::Ids | Self::Graph => true,
-        }
+        matches!(self, Self::Ids | Self::Graph)
+    }
+
+    /// Whether each value begins with the id of a schema of its store.
+    pub fn has_schemas(self) -> bool {
+        matches!(self, Self::Avro | Self::Protobuf)
     }
 
     /// Whether it is the default: settings leave it out then.

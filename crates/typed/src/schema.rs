@@ -57,7 +57,11 @@ impl TypedSchema {
                 let ids = list_of(Field::new("item", DataType::UInt64, true));
                 (ValueForm::Ids, vec![Field::new(name, ids, true)])
             }
-            (ValueType::Bytes, ValueEncoding::Raw) => {
+            (ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack, _) => {
+                notes.push(format!("values of type {value_type} are read raw"));
+                (ValueForm::Raw, vec![Field::new(VALUE, DataType::Binary, true)])
+            }
+            (_, ValueEncoding::Raw) => {
                 let column = schema.values.first();
                 let name = column.map_or(VALUE, |column| &column.name);
                 let text = column.map_or("Binary", |column| &column.r#type);
@@ -69,10 +73,10 @@ impl TypedSchema {
                 (form, vec![field])
             }
             // Objects whose members are not known.
-            (ValueType::Bytes, ValueEncoding::Json) if schema.values.is_empty() => {
+            (_, ValueEncoding::Json) if schema.values.is_empty() => {
                 (ValueForm::Raw, vec![Field::new(VALUE, DataType::Utf8, true)])
             }
-            (ValueType::Bytes, ValueEncoding::Json) => {
+            (_, ValueEncoding::Json) => {
                 let column = |column: &Column| {
                     without_unions(parse_type(&column.name, &column.r#type).unwrap_or_else(|_| {
                         notes.push(unknown(column, "text"));

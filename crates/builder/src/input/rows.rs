@@ -208,7 +208,6 @@ impl<'a> RowSink<'a> {
             RowKind::Vertex => self.accept_names(row, key, &[Side::Vertex], value),
             RowKind::Edge => self.accept_names(row, key, &[Side::From, Side::To], value),
             RowKind::Deletion => self.append(row, key, b""),
-            RowKind::Record(ValueType::Bytes | ValueType::Graph) => self.append(row, key, value),
             RowKind::Record(ValueType::Ids) => match encode_ids(value) {
                 Ok(set) => self.append(row, key, &set),
                 Err(reason) => {
@@ -216,6 +215,7 @@ impl<'a> RowSink<'a> {
                     self.refuse(row, reason, sample)
                 }
             },
+            RowKind::Record(_) => self.append(row, key, value),
         }
     }
 

@@ -220,8 +220,8 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
             }),
             store.name,
             match store.value_type() {
-                ValueType::Bytes | ValueType::Ids => "--key COLUMN",
                 ValueType::Graph => "--edges FROM,TO",
+                _ => "--key COLUMN",
             }
         ),
         Some(settings) => format!(
@@ -230,8 +230,8 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
             versioned_options::text(settings),
             versioned_options::away_text(settings, store.replicas),
             match store.value_type() {
-                ValueType::Bytes | ValueType::Ids => format!("SET {}:KEY VALUE", store.name),
                 ValueType::Graph => format!("FONDACO.EDGE DECLARE {} TYPE", store.name),
+                _ => format!("SET {}:KEY VALUE", store.name),
             }
         ),
     })

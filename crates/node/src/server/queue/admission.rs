@@ -107,8 +107,8 @@ impl Admission<'_> {
             let store = self.store(&wire_key, &operation)?;
             let operation = match store.value_type {
                 ValueType::Graph if !operation.is_read() => return Err(refusal::is_a_graph(&store.name)),
-                ValueType::Bytes | ValueType::Graph => operation,
                 ValueType::Ids => ids::checked(operation, &store.name)?,
+                _ => operation,
             };
             admitted.push((store, wire_key, operation));
         }

@@ -1,0 +1,305 @@
+//! Protobuf: messages by a descriptor that is known at run time only.
+
+use std::collections::{BTreeMap, HashSet};
+
+use prost::Message;
+use prost::bytes::Buf;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost_reflect::{
+    Cardinality, DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
+    SerializeOptions,
+};
+use serde_json::Value;
+
+use crate::compatibility::{CLASHES_MAX, Clash, FIELDS_MAX, FieldTexts};
+use crate::schema::FieldInfo;
+use crate::{NAMES_MAX, SchemaError, ValueError};
+
+pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescriptor, SchemaError> {
+    let pool = DescriptorPool::decode(text).map_err(|error| {
+        SchemaError::new(
+            "the descriptor set",
+            format!("{error}; make it with protoc --include_imports --descriptor_set_out"),
+        )
+    })?;
+    let names: usize = pool.all_messages().map(|message| 1 + message.fields().len()).sum();
+    if names > NAMES_MAX {
+        return Err(SchemaError::new(
+            "the descriptor set",
+            format!("more than {NAMES_MAX} names"),
+        ));
+    }
+    let message =
+        message.ok_or_else(|| SchemaError::new("the descriptor set", "the name of the message is missing"))?;
+    pool.get_message_by_name(message).ok_or_else(|| {
+        let known: Vec<String> = pool
+            .all_messages()
+            .take(10)
+            .map(|message| message.full_name().to_owned())
+            .collect();
+        SchemaError::new(
+            message,
+            format!("there is no such message; there are: {}", known.join(", ")),
+        )
+    })
+}
+
+pub(crate) fn decode(message: &MessageDescriptor, payload: &[u8]) -> Result<DynamicMessage, ValueError> {
+    DynamicMessage::decode(message.clone(), payload).map_err(|error| ValueError::new(0, error.to_string()))
+}
+
+pub(crate) fn to_json(message: &MessageDescriptor, payload: &[u8]) -> Result<Value, ValueError> {
+    // Defaults are written, too: a reader cannot know them.
+    let options = SerializeOptions::new()
+        .stringify_64_bit_integers(false)
+        .use_proto_field_name(true)
+        .skip_default_fields(false);
+    let decoded = decode(message, payload)?;
+    decoded
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(|error| ValueError::new(0, error.to_string()))
+}
+
+pub(crate) fn of_json(message: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, ValueError> {
+    let decoded = DynamicMessage::deserialize_with_options(message.clone(), json, &DeserializeOptions::new());
+    decoded
+        .map(|message| message.encode_to_vec())
+        .map_err(|error| ValueError::new(0, error.to_string()))
+}
+
+pub(crate) fn fields(message: &MessageDescriptor) -> Vec<FieldInfo> {
+    message
+        .fields()
+        .map(|field| FieldInfo {
+            name: field.name().to_owned(),
+            texts: texts(&field),
+        })
+        .collect()
+}
+
+fn texts(field: &FieldDescriptor) -> FieldTexts {
+    let default = field.field_descriptor_proto().default_value.clone();
+    FieldTexts {
+        type_text: format!("{} = {}", type_text(field), field.number()),
+        default,
+    }
+}
+
+fn type_text(field: &FieldDescriptor) -> String {
+    let kind = match field.kind() {
+        Kind::Message(message) => message.full_name().to_owned(),
+        Kind::Enum(kind) => kind.full_name().to_owned(),
+        kind => format!("{kind:?}"),
+    };
+    match field.cardinality() {
+        Cardinality::Repeated => format!("repeated {kind}"),
+        Cardinality::Required => format!("required {kind}"),
+        Cardinality::Optional => kind,
+    }
+}
+
+/// Fields with one number must have types of one group on the wire, and fields that are required must be there.
+pub(crate) fn compare(writer: &MessageDescriptor, reader: &MessageDescriptor) -> Vec<Clash> {
+    let mut clashes = Vec::new();
+    walk(writer, reader, "", &mut HashSet::new(), &mut clashes);
+    clashes
+}
+
+fn walk(
+    writer: &MessageDescriptor,
+    reader: &MessageDescriptor,
+    path: &str,
+    seen: &mut HashSet<(String, String)>,
+    clashes: &mut Vec<Clash>,
+) {
+    if !seen.insert((writer.full_name().to_owned(), reader.full_name().to_owned())) {
+        return;
+    }
+    for field in reader.fields() {
+        let place = join(path, field.name());
+        let mut clash = |rule: &str, written: String| {
+            if clashes.len() < CLASHES_MAX {
+                clashes.push(Clash {
+                    field: place.clone(),
+                    rule: rule.into(),
+                    writer: written,
+                    reader: type_text(&field),
+                });
+            }
+        };
+        let required = field.cardinality() == Cardinality::Required;
+        let Some(written) = writer.get_field(field.number()) else {
+            if required {
+                clash(
+                    "a field that the writer lacks cannot be required",
+                    "no such field".into(),
+                );
+            }
+            continue;
+        };
+        if required && written.cardinality() != Cardinality::Required {
+            clash(
+                "a field that may be missing cannot become required",
+                type_text(&written),
+            );
+        }
+        if field.is_list() != written.is_list() || field.is_map() != written.is_map() {
+            clash("a field number keeps its cardinality", type_text(&written));
+        } else if group(&field.kind()) != group(&written.kind()) {
+            clash(
+                "a field number keeps its type, or gets one of the same form on the wire",
+                type_text(&written),
+            );
+        } else if let (Kind::Message(from), Kind::Message(to)) = (written.kind(), field.kind()) {
+            walk(&from, &to, &place, seen, clashes);
+        }
+    }
+}
+
+/// Types that read one another's bytes.
+fn group(kind: &Kind) -> u8 {
+    match kind {
+        Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Bool | Kind::Enum(_) => 0,
+        Kind::Sint32 | Kind::Sint64 => 1,
+        Kind::Fixed32 | Kind::Sfixed32 => 2,
+        Kind::Fixed64 | Kind::Sfixed64 => 3,
+        Kind::String | Kind::Bytes => 4,
+        Kind::Float => 5,
+        Kind::Double => 6,
+        Kind::Message(_) => 7,
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+pub(crate) fn all_fields(message: &MessageDescriptor) -> BTreeMap<String, FieldTexts> {
+    let mut found = BTreeMap::new();
+    collect(message, "", &mut HashSet::new(), &mut found);
+    found
+}
+
+fn collect(
+    message: &MessageDescriptor,
+    path: &str,
+    seen: &mut HashSet<String>,
+    found: &mut BTreeMap<String, FieldTexts>,
+) {
+    if !seen.insert(message.full_name().to_owned()) {
+        return;
+    }
+    for field in message.fields() {
+        if found.len() >= FIELDS_MAX {
+            return;
+        }
+        let place = join(path, field.name());
+        if let Kind::Message(inner) = field.kind() {
+            collect(&inner, &place, seen, found);
+        }
+        found.insert(place, texts(&field));
+    }
+}
+
+/// Some fields of messages.
+#[derive(Debug)]
+pub(crate) struct ProtobufProjection {
+    message: MessageDescriptor,
+    fields: Vec<FieldDescriptor>,
+}
+
+impl ProtobufProjection {
+    pub fn new(message: &MessageDescriptor, names: &[&str]) -> Result<Self, SchemaError> {
+        let find = |name: &&str| {
+            message
+                .get_field_by_name(name)
+                .ok_or_else(|| SchemaError::new(*name, "there is no such field"))
+        };
+        let fields = names.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Self {
+            message: message.clone(),
+            fields,
+        })
+    }
+
+    /// The bytes of these fields as they are, in the payload's order.
+    pub fn encoded(&self, payload: &[u8]) -> Result<Vec<u8>, ValueError> {
+        let mut out = Vec::new();
+        each(payload, |number, _, whole, _| {
+            if self.fields.iter().any(|field| field.number() == number) {
+                out.extend_from_slice(whole);
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    pub fn json(&self, payload: &[u8]) -> Result<Value, ValueError> {
+        let Value::Object(mut object) = to_json(&self.message, &self.encoded(payload)?)? else {
+            return Err(ValueError::new(0, "the message has no fields in JSON"));
+        };
+        let take = |field: &FieldDescriptor| {
+            (
+                field.name().to_owned(),
+                object.remove(field.name()).unwrap_or(Value::Null),
+            )
+        };
+        Ok(Value::Object(self.fields.iter().map(take).collect()))
+    }
+
+    pub fn floats<'a>(&self, payload: &'a [u8], name: &str) -> Result<&'a [u8], ValueError> {
+        let error = |reason: &str| ValueError::new(0, reason).within(name);
+        let field = self
+            .fields
+            .iter()
+            .find(|field| field.name() == name)
+            .ok_or_else(|| error("the projection lacks the field"))?;
+        let packed = match field.kind() {
+            Kind::Float => field.is_list(),
+            Kind::Bytes => false,
+            _ => return Err(error("the field is no repeated float and no bytes")),
+        };
+        let mut found: &[u8] = &[];
+        each(payload, |number, wire, _, inner| {
+            if number != field.number() {
+                return Ok(());
+            }
+            if wire != WireType::LengthDelimited || packed && !found.is_empty() {
+                return Err(error("the vector is not packed in one piece"));
+            }
+            found = inner;
+            Ok(())
+        })?;
+        if found.len().is_multiple_of(4) {
+            Ok(found)
+        } else {
+            Err(error("the bytes are no whole number of floats"))
+        }
+    }
+}
+
+/// Calls `visit` for each field of a message: number, wire type, all its bytes, and for those with a length the bytes within.
+fn each<'a>(
+    payload: &'a [u8],
+    mut visit: impl FnMut(u32, WireType, &'a [u8], &'a [u8]) -> Result<(), ValueError>,
+) -> Result<(), ValueError> {
+    let mut rest = payload;
+    while rest.has_remaining() {
+        let start = rest;
+        let at = payload.len() - rest.len();
+        let error = |error: prost::DecodeError| ValueError::new(at, error.to_string());
+        let (number, wire) = decode_key(&mut rest).map_err(error)?;
+        let mut inner = rest;
+        skip_field(wire, number, &mut rest, DecodeContext::default()).map_err(error)?;
+        inner = &inner[..inner.len() - rest.len()];
+        if wire == WireType::LengthDelimited {
+            decode_varint(&mut inner).map_err(error)?;
+        }
+        visit(number, wire, &start[..start.len() - rest.len()], inner)?;
+    }
+    Ok(())
+}
