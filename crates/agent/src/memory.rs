@@ -7,8 +7,8 @@ use std::path::Path;
 use std::{fs, io};
 
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Revised, RouterRecord, StoreRecord,
-    UserRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Revised, RouterRecord, SchemaRecord,
+    StoreRecord, UserRecord,
 };
 use fondaco_model::{Identity, RoutingTable};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub struct Memory {
     #[serde(default)]
     dropped: Vec<Revised<DroppedStore>>,
     #[serde(default)]
+    schemas: Vec<Revised<SchemaRecord>>,
+    #[serde(default)]
     users: Vec<Revised<UserRecord>>,
 }
 
@@ -46,6 +48,7 @@ impl Memory {
             routers: view.routers.clone().into_iter().collect(),
             stores: view.stores.values().cloned().collect(),
             dropped: view.dropped.values().cloned().collect(),
+            schemas: view.schemas.values().cloned().collect(),
             users: view.users.values().cloned().collect(),
         }
     }
@@ -96,6 +99,7 @@ impl Memory {
                 .into_iter()
                 .map(|one| (one.record.record.id, one))
                 .collect(),
+            schemas: self.schemas.into_iter().map(|one| (one.record.key(), one)).collect(),
             users: self
                 .users
                 .into_iter()

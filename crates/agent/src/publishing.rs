@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId};
+use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId, StoreSchemas};
 use fondaco_decisions::{ServingSet, ServingStore as StoreToServe};
-use fondaco_model::cluster::Topology;
+use fondaco_model::cluster::{ClusterView, Topology};
 use fondaco_model::{NodeId, StoreKind, StoreName, VersionNumber};
 
 use crate::disk::Disk;
@@ -31,14 +31,19 @@ impl Publishing {
         }
     }
 
-    /// Sets the current topology. Requests see it after the next [`publish`](Self::publish). Returns whether it differs
-    /// from the last one.
-    pub(crate) fn set_topology(&mut self, topology: Topology, node: NodeId) -> bool {
-        let known = self.membership.as_ref().map(|membership| &**membership.topology());
-        if known == Some(&topology) {
+    /// Sets the current topology, and the schemas in a view. Requests see them after the next [`publish`](Self::publish). Returns
+    /// whether they differ from the last ones.
+    pub(crate) fn set_topology(&mut self, topology: Topology, view: &ClusterView, node: NodeId) -> bool {
+        let before = self.membership.as_ref();
+        let known = before
+            .map(|membership| membership.schemas().clone())
+            .unwrap_or_default();
+        let schemas = StoreSchemas::of(view, &known);
+        if before.is_some_and(|before| **before.topology() == topology && schemas.is_same(&known)) {
             return false;
         }
-        self.membership = Some(Arc::new(Membership::new(Arc::new(topology), Member::Node(node))));
+        let membership = Membership::new(Arc::new(topology), Member::Node(node)).with_schemas(schemas);
+        self.membership = Some(Arc::new(membership));
         true
     }
 

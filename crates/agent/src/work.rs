@@ -134,7 +134,7 @@ impl Work {
         }
         if let Some(topology) = self.parts.peer_topology.changed(&sighting, Some(node)) {
             // Requests see it with the catalog: which versions are current, and which of their partitions are here.
-            self.is_dirty |= self.parts.publishing.set_topology(topology, node);
+            self.is_dirty |= self.parts.publishing.set_topology(topology, &view, node);
         }
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
         // Before the catalog: the partitions for which it lets requests in must be held by then.

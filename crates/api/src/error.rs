@@ -46,6 +46,22 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ),
     ("route_not_found", 404, "there is no such path"),
     ("store_not_found", 404, "no store has this name"),
+    ("schema_not_found", 404, "the store has no schema with this number"),
+    (
+        "schema_clash",
+        409,
+        "the schema is not compatible with those that the store has: the message names fields and rules",
+    ),
+    (
+        "too_many_schemas",
+        409,
+        "the store has the maximum number of schemas, or bytes of them",
+    ),
+    (
+        "old_members",
+        409,
+        "some nodes or routers are of a release that does not know this yet",
+    ),
     ("version_not_found", 404, "the store does not keep this version"),
     ("push_not_found", 404, "the store was never pushed to"),
     ("file_not_found", 404, "the node has no such file of this version"),

@@ -18,6 +18,7 @@ mod node;
 mod plan;
 mod push;
 mod role;
+mod schema;
 mod setting;
 mod store;
 mod stream;
@@ -43,6 +44,7 @@ pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingL
 pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, StuckStoreResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
 pub use role::Role;
+pub use schema::{NewSchema, SchemaDiff, SchemaField, SchemaList, SchemaResource};
 pub use setting::{SettingChanges, SettingText};
 pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{

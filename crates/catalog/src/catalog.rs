@@ -15,7 +15,8 @@ use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::versioned::VersionedSettings;
-use fondaco_model::{Slot, SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
+use fondaco_model::{KeyType, Slot, SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
+use fondaco_schema::Schemas;
 use fondaco_stream::Overlay;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -99,6 +100,10 @@ pub struct VersionedStore {
     pub slots: SlotPrefix,
     /// The type of its values.
     pub value_type: ValueType,
+    /// The type of its keys.
+    pub key_type: KeyType,
+    /// The schemas of its values; `None` if it has none.
+    pub schemas: Option<Arc<Schemas>>,
 }
 
 impl VersionedStore {
@@ -200,6 +205,8 @@ impl Catalog {
                 has_read_quota: known.read_keys_per_second.is_some(),
                 slots: SlotPrefix::of(&store.name),
                 value_type: known.value_type,
+                key_type: known.key_type.clone(),
+                schemas: membership.as_ref()?.schemas().of_store(store.id.get()).cloned(),
             }))
         };
         let versioned = stores.iter().map(versioned).collect();
@@ -323,6 +330,11 @@ impl Catalog {
             None => store.version().map(|version| version.manifest().value_type),
         };
         known.unwrap_or_default()
+    }
+
+    /// The schemas of a store's values, if it has any.
+    pub fn schemas(&self, store: &ServingStore) -> Option<&Arc<Schemas>> {
+        self.membership.as_ref()?.schemas().of_store(store.id.get())
     }
 
     /// How many keys a store has in the whole cluster.

@@ -10,9 +10,11 @@
 mod access;
 mod catalog;
 mod membership;
+mod schemas;
 mod settings;
 
 pub use access::{Access, Password, PasswordDigest, PeerAccess, SharedAccess, User, hash_password};
 pub use catalog::{Catalog, NOT_OPEN, Serving, ServingStore, SharedCatalog, StoreId, VersionedStore};
 pub use membership::{Member, Membership};
+pub use schemas::StoreSchemas;
 pub use settings::{SETTINGS, Setting, SettingError, SettingKind, SettingSpec, SettingValue, Settings, WHOLE_SHARE};

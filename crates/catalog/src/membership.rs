@@ -12,12 +12,14 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::access::User;
+use crate::schemas::StoreSchemas;
 
 /// The cluster, and the role of this process in it.
 #[derive(Debug)]
 pub struct Membership {
     topology: Arc<Topology>,
     member: Member,
+    schemas: StoreSchemas,
     /// The reply to `FONDACO.TOPOLOGY` for clients that may read all stores.
     whole: Arc<Description>,
     /// The replies for other users, by their rights. Users are configured, so their number is bounded.
@@ -55,8 +57,20 @@ impl Membership {
             parts: Mutex::default(),
             topology,
             member,
+            schemas: StoreSchemas::default(),
             without_quorum: OnceLock::new(),
         }
+    }
+
+    /// The same, in a cluster with these schemas.
+    #[must_use]
+    pub fn with_schemas(self, schemas: StoreSchemas) -> Self {
+        Self { schemas, ..self }
+    }
+
+    /// The schemas of its stores.
+    pub fn schemas(&self) -> &StoreSchemas {
+        &self.schemas
     }
 
     /// The cluster.

@@ -6,7 +6,7 @@ use fondaco_decisions::RecordPath;
 use fondaco_model::NodeId;
 
 /// Every entry that a cluster has, by its path; `docs/coordination.md` says what each one is.
-pub const ENTRIES: [&str; 16] = [
+pub const ENTRIES: [&str; 17] = [
     "cluster",
     "routing",
     "plans/N",
@@ -17,6 +17,7 @@ pub const ENTRIES: [&str; 16] = [
     "numbers",
     "stores/NAME",
     "dropped/ID",
+    "schemas/STORE-ID",
     "counts/ID",
     "machines",
     "settings",
@@ -43,7 +44,7 @@ pub const MACHINES: &str = "machines";
 pub const ELECTION: &str = "election";
 
 /// The entries that every process watches.
-const WATCHED_BY_ALL: [&str; 11] = [
+const WATCHED_BY_ALL: [&str; 12] = [
     "cluster",
     "routing",
     "numbers",
@@ -52,6 +53,8 @@ const WATCHED_BY_ALL: [&str; 11] = [
     "routers",
     "plans",
     "users",
+    // Before the stores: whoever finds a new store may find its schemas.
+    "schemas",
     "stores",
     // After the stores: when a store's entry is gone, the record of its dropping can be read.
     "dropped",
@@ -62,7 +65,7 @@ const WATCHED_BY_ALL: [&str; 11] = [
 pub(crate) const REPORTS: &str = "reports";
 
 /// The folders of entries.
-pub(crate) const FOLDERS: [&str; 8] = [
+pub(crate) const FOLDERS: [&str; 9] = [
     "nodes",
     "announcements",
     "routers",
@@ -70,6 +73,7 @@ pub(crate) const FOLDERS: [&str; 8] = [
     "users",
     "stores",
     "dropped",
+    "schemas",
     REPORTS,
 ];
 

@@ -10,11 +10,13 @@ use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
 use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms};
 use fondaco_decisions::{Change, RecordPath, not_serving};
 use fondaco_model::cluster::{
-    ClusterView, NodeMark, PlanRecord, PushRecord, ReportRecord, StoreRecord, UserName, UserRecord, VersionDetail,
+    ClusterView, NodeMark, PlanRecord, PushRecord, ReportRecord, SchemaKey, SchemaRecord, StoreRecord, UserName,
+    UserRecord, VersionDetail,
 };
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
+use fondaco_schema::Schema;
 
 use crate::changes::carry_out;
 use crate::error::ClusterError;
@@ -299,6 +301,40 @@ impl Operator {
         self.change(&paths, |view| operator::delete_user(view, name).map(Some))?;
         tracing::info!(user = %name, "the user is deleted");
         Ok(())
+    }
+
+    /// Registers a schema of a store's values, or only checks it. Returns its record, and whether the store had it before.
+    pub fn register_schema(
+        &self,
+        name: &StoreName,
+        schema: &Schema,
+        dry_run: bool,
+    ) -> Result<(SchemaRecord, bool), ClusterError> {
+        let mut registered = None;
+        self.change_store(name, |view| {
+            let outcome = operator::register_schema(view, name, schema, now_unix_ms())?;
+            registered = Some((outcome.record, outcome.change.is_none()));
+            Ok(outcome.change.filter(|_| !dry_run))
+        })?;
+        // A change that was carried out, or was not needed, has a record.
+        let registered = registered.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })?;
+        if !registered.1 && !dry_run {
+            tracing::info!(store = %name, id = registered.0.id, "a schema is registered");
+        }
+        Ok(registered)
+    }
+
+    /// A schema of a store; `None` if there is none with this number. One that this process has not seen yet is read now.
+    pub fn schema(&self, name: &StoreName, id: u16) -> Result<Option<SchemaRecord>, ClusterError> {
+        let store = self.store(name)?.id;
+        let key = SchemaKey { store, id };
+        let known = |view: &ClusterView| view.schemas.get(&key).map(|schema| schema.record.clone());
+        if let Some(schema) = known(&self.mirror.view()) {
+            return Ok(Some(schema));
+        }
+        self.mirror
+            .refresh(&*self.coordination, &[layout::path(&RecordPath::Schema(key))?])?;
+        Ok(known(&self.mirror.view()))
     }
 
     /// Marks a node, or takes its mark away.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
+use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog, StoreSchemas};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
 use fondaco_decisions::{RecordPath, check_protocol};
 use fondaco_model::Identity;
@@ -135,16 +135,22 @@ impl Work {
     }
 
     fn publish(&mut self) {
-        let Some(topology) = self.peer_topology.changed(&self.shared.mirror.sighting(), None) else {
+        let sighting = self.shared.mirror.sighting();
+        let Some(topology) = self.peer_topology.changed(&sighting, None) else {
             return;
         };
         let catalog = self.catalog.load();
-        let known = catalog.membership().map(|membership| &**membership.topology());
-        if known == Some(&topology) {
+        let before = catalog.membership();
+        let known = before
+            .map(|membership| membership.schemas().clone())
+            .unwrap_or_default();
+        let schemas = StoreSchemas::of(&sighting.view, &known);
+        if before.is_some_and(|before| **before.topology() == topology && schemas.is_same(&known)) {
             return;
         }
         drop(catalog);
-        let membership = Membership::new(Arc::new(topology), Member::Router(self.identity.clone()));
+        let member = Member::Router(self.identity.clone());
+        let membership = Membership::new(Arc::new(topology), member).with_schemas(schemas);
         self.catalog
             .publish(Catalog::default().in_cluster(Arc::new(membership)));
     }

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use fondaco_model::cluster::{
-    ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, PlanRecord, Revised, StoreRecord, UserName,
-    UserRecord,
+    ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, PlanRecord, Revised, SchemaKey, SchemaRecord,
+    StoreRecord, UserName, UserRecord,
 };
 use fondaco_model::{Identity, NodeId, RoutingTable, StoreName};
 use serde::Serialize;
@@ -113,6 +113,8 @@ pub enum RecordPath {
     Store(StoreName),
     /// A store that was dropped, by its number.
     Dropped(u16),
+    /// A schema, by the number of its store and its own.
+    Schema(SchemaKey),
     /// A plan, by its number.
     Plan(u64),
     /// A user.
@@ -135,6 +137,11 @@ impl RecordPath {
             Some(("routers", identity)) => identity.parse().ok().map(Self::Router),
             Some(("stores", name)) => name.parse().ok().map(Self::Store),
             Some(("dropped", id)) => id.parse().ok().map(Self::Dropped),
+            Some(("schemas", key)) => {
+                let (store, id) = key.split_once('-')?;
+                let (store, id) = (store.parse().ok()?, id.parse().ok()?);
+                Some(Self::Schema(SchemaKey { store, id }))
+            }
             Some(("plans", number)) => number.parse().ok().map(Self::Plan),
             Some(("users", name)) => name.parse().ok().map(Self::User),
             Some(_) => None,
@@ -154,6 +161,7 @@ impl fmt::Display for RecordPath {
             Self::Router(identity) => write!(f, "routers/{identity}"),
             Self::Store(name) => write!(f, "stores/{name}"),
             Self::Dropped(id) => write!(f, "dropped/{id}"),
+            Self::Schema(key) => write!(f, "schemas/{key}"),
             Self::Plan(number) => write!(f, "plans/{number}"),
             Self::User(name) => write!(f, "users/{name}"),
         }
@@ -176,6 +184,8 @@ pub enum Record {
     Store(Box<StoreRecord>),
     /// At [`RecordPath::Dropped`].
     Dropped(Box<DroppedStore>),
+    /// At [`RecordPath::Schema`].
+    Schema(Box<SchemaRecord>),
     /// At [`RecordPath::Plan`].
     Plan(Box<PlanRecord>),
     /// At [`RecordPath::User`].
@@ -192,6 +202,7 @@ impl Record {
             Self::Node(node) => RecordPath::Node(node.id),
             Self::Store(store) => RecordPath::Store(store.definition.name.clone()),
             Self::Dropped(dropped) => RecordPath::Dropped(dropped.record.id),
+            Self::Schema(schema) => RecordPath::Schema(schema.key()),
             Self::Plan(plan) => RecordPath::Plan(plan.number),
             Self::User(user) => RecordPath::User(user.name.clone()),
         }
@@ -216,6 +227,7 @@ records!(
     Node(NodeRecord),
     Store(StoreRecord),
     Dropped(DroppedStore),
+    Schema(SchemaRecord),
     Plan(PlanRecord),
     User(UserRecord)
 );
@@ -236,6 +248,7 @@ mod tests {
             RecordPath::Router(Identity::of(u128::MAX)),
             RecordPath::Store("Member-Features.v2".parse().unwrap()),
             RecordPath::Dropped(7),
+            RecordPath::Schema(SchemaKey { store: 7, id: 130 }),
             RecordPath::Plan(12),
             RecordPath::User("ann".parse().unwrap()),
         ] {
@@ -252,6 +265,7 @@ mod tests {
             "nodes/0",
             "stores/a/b",
             "dropped/x",
+            "schemas/7",
             "election/c_1",
             "routers/7",
         ] {

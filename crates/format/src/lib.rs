@@ -58,7 +58,7 @@ pub const FORMAT_VERSION: u32 = if cfg!(feature = "next") { 3 } else { 2 };
 
 /// The [protocol](fondaco_model::PROTOCOL) from which on all members of a cluster read this format version.
 pub const fn protocol_of(format_version: u32) -> u32 {
-    if format_version <= 2 { 1 } else { 2 }
+    if format_version <= 2 { 1 } else { 3 }
 }
 
 /// The format versions that it reads.

@@ -37,6 +37,7 @@ mod pushes;
 mod records;
 mod request_heads;
 mod rights;
+mod schemas;
 mod server;
 mod sessions;
 mod store_status;
@@ -73,6 +74,14 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}", Method::PATCH, patch(stores::alter)),
         ("/v1/stores/{store}", Method::DELETE, delete(stores::drop_store)),
         ("/v1/stores/{store}/restore", Method::POST, post(stores::restore)),
+        ("/v1/stores/{store}/schemas", Method::GET, get(schemas::list)),
+        ("/v1/stores/{store}/schemas", Method::POST, post(schemas::register)),
+        ("/v1/stores/{store}/schemas/{id}", Method::GET, get(schemas::show)),
+        (
+            "/v1/stores/{store}/schemas/{id}/diff/{other}",
+            Method::GET,
+            get(schemas::diff),
+        ),
         ("/v1/stores/{store}/versions", Method::GET, get(stores::versions)),
         ("/v1/stores/{store}/swap", Method::POST, post(stores::swap)),
         ("/v1/stores/{store}/rollback", Method::POST, post(stores::rollback)),

@@ -10,8 +10,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use crate::{
-    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, sessions, stores, streams,
-    uploads, users,
+    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schemas, sessions, stores,
+    streams, uploads, users,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +24,10 @@ use crate::{
         stores::alter,
         stores::drop_store,
         stores::restore,
+        schemas::list,
+        schemas::register,
+        schemas::show,
+        schemas::diff,
         stores::versions,
         stores::swap,
         stores::rollback,
@@ -95,6 +99,7 @@ use crate::{
         (name = "stores", description = "Stores and their settings"),
         (name = "versions", description = "The versions of stores"),
         (name = "pushes", description = "Pushes of new versions"),
+        (name = "schemas", description = "The schemas of the values of stores"),
         (name = "streams", description = "The streams of hybrid stores"),
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),

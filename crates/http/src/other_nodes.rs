@@ -25,13 +25,49 @@ pub(super) struct Answers<T> {
 
 /// Asks all other live nodes for JSON.
 pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(app: &App, target: &str) -> Answers<T> {
-    let mut left = live(app).into_iter().filter(|&(node, _)| Some(node) != app.node());
-    let mut asked = JoinSet::new();
+    let others = live(app).into_iter().filter(|&(node, _)| Some(node) != app.node());
     let mut answers = Vec::new();
     let mut silent = Vec::new();
+    for (node, answer) in ask_each(app, target, others.collect()).await {
+        match answer {
+            Some(answer) => answers.push((node, answer)),
+            None => silent.push(node),
+        }
+    }
+    answers.sort_by_key(|&(node, _)| node);
+    silent.sort();
+    Answers { answers, silent }
+}
+
+/// Asks all other live nodes, and all routers, for JSON. Returns the addresses of those that did not answer, or refused.
+pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(app: &App, target: &str) -> Vec<String> {
+    let others = live(app).into_iter().filter(|&(node, _)| Some(node) != app.node());
+    let nodes: Vec<String> = others.map(|(_, address)| address).collect();
+    let view = app.operator.mirror().view();
+    let routers = view.routers.values().map(|router| router.http.clone());
+    let members = nodes
+        .into_iter()
+        .chain(routers)
+        .map(|address| (address.clone(), address));
+    let answers = ask_each::<_, T>(app, target, members.collect()).await;
+    answers
+        .into_iter()
+        .filter_map(|(address, answer)| answer.is_none().then_some(address))
+        .collect()
+}
+
+/// Asks these processes for JSON. `None` is the answer of one that refuses, or is silent.
+async fn ask_each<K: Send + 'static, T: DeserializeOwned + Send + 'static>(
+    app: &App,
+    target: &str,
+    members: Vec<(K, String)>,
+) -> Vec<(K, Option<T>)> {
+    let mut left = members.into_iter();
+    let mut asked = JoinSet::new();
+    let mut answers = Vec::new();
     loop {
         while asked.len() < ASKED_AT_ONCE_MAX
-            && let Some((node, address)) = left.next()
+            && let Some((member, address)) = left.next()
         {
             let (port, target) = (app.peers.port(&address), target.to_owned());
             asked.spawn(async move {
@@ -39,20 +75,16 @@ pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(app: &App, target:
                 let answer = tokio::time::timeout(ANSWER_TIME_MAX, answer).await;
                 let answer = answer.ok().and_then(Result::ok).and_then(Result::ok);
                 let body = answer.and_then(|(status, body)| status.is_success().then_some(body));
-                (node, body.and_then(|body| serde_json::from_slice::<T>(&body).ok()))
+                (member, body.and_then(|body| serde_json::from_slice::<T>(&body).ok()))
             });
         }
         match asked.join_next().await {
-            None => break,
-            Some(Ok((node, Some(answer)))) => answers.push((node, answer)),
-            Some(Ok((node, None))) => silent.push(node),
+            None => return answers,
+            Some(Ok(answer)) => answers.push(answer),
             // The process ends.
             Some(Err(_)) => {}
         }
     }
-    answers.sort_by_key(|&(node, _)| node);
-    silent.sort();
-    Answers { answers, silent }
 }
 
 /// The refusal of a request that this process cannot answer, with the nodes that can. `why` names the part that it lacks.

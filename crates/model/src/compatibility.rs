@@ -15,3 +15,10 @@ words! {
     /// Neither.
     None = "none",
 }
+
+impl Compatibility {
+    /// Whether it is the default: settings leave it out then.
+    pub fn is_backward(&self) -> bool {
+        *self == Self::Backward
+    }
+}

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::compatibility::Compatibility;
 use crate::fan_out::StoreFanOut;
+use crate::key_type::KeyType;
 use crate::name::StoreName;
 use crate::store_option::store_options;
 use crate::stream::{StreamChange, StreamSettings};
@@ -91,10 +93,19 @@ store_options! {
     "fan-out" fan_out: Option<StoreFanOut> [serde(default, skip_serializing_if = "Option::is_none")],
     OptionValue::text::<StoreFanOut>("FAN-OUT"), [Batch, Hybrid] or "default";
 
-    /// The type of its values: bytes, the default; ids, sorted sets of numbers that nodes unite, intersect and count; or
-    /// graph, vertices and edges.
+    /// The type of its values: bytes, the default; string, integer, json or messagepack; avro or protobuf, whose schemas are
+    /// registered; ids, sorted sets of numbers that nodes unite, intersect and count; or graph, vertices and edges.
     "value-type" value_type: ValueType [serde(default, skip_serializing_if = "ValueType::is_bytes")],
-    Word("TYPE", &["bytes", "ids", "graph"]), [Batch, Versioned] => fixed;
+    Word("TYPE", ValueType::WORDS), [Batch, Hybrid, Versioned] => fixed;
+
+    /// Which schemas must read values of one another when a schema of avro or protobuf is registered: backward, the default, the new
+    /// one those of the former ones; forward, the former ones those of the new one; full, both; or none.
+    "compatibility" compatibility: Compatibility [serde(default, skip_serializing_if = "Compatibility::is_backward")],
+    Word("MODE", Compatibility::WORDS), [Batch, Hybrid, Versioned];
+
+    /// The type of its keys: bytes, the default, string, integer, or a tuple of 2 to 16 of these, such as (string,integer).
+    "key-type" key_type: KeyType [serde(default, skip_serializing_if = "KeyType::is_bytes")],
+    OptionValue::text::<KeyType>("TYPE"), [Batch, Hybrid, Versioned] => fixed;
 }
 
 impl StoreDefinition {
@@ -116,6 +127,8 @@ impl StoreDefinition {
             space_quota_bytes: None,
             fan_out: None,
             value_type: Default::default(),
+            compatibility: Default::default(),
+            key_type: Default::default(),
             versioned: None,
             stream: None,
         }

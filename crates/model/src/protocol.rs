@@ -6,7 +6,10 @@
 //! understands: see [`ClusterView::protocol`](crate::cluster::ClusterView::protocol).
 
 /// The protocol of this build: it understands this one and all former ones.
-pub const PROTOCOL: u32 = if cfg!(feature = "next") { 2 } else { 1 };
+pub const PROTOCOL: u32 = if cfg!(feature = "next") { 3 } else { 2 };
+
+/// The protocol from which on all members know types of keys, and types of values beside bytes, ids and graphs.
+pub const PROTOCOL_OF_TYPES: u32 = 2;
 
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {

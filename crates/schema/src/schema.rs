@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use fondaco_model::ValueType;
+use fondaco_model::cluster::SchemaRecord;
 use prost_reflect::MessageDescriptor;
 use serde_json::Value;
 
@@ -69,6 +72,33 @@ impl Schema {
             canonical,
             form,
         })))
+    }
+
+    /// Parses the text form: [`Self::to_text`].
+    pub fn of_text(value_type: ValueType, text: &str, message: Option<&str>) -> Result<Self, SchemaError> {
+        match value_type {
+            ValueType::Protobuf => {
+                let set = BASE64.decode(text.trim()).map_err(|error| {
+                    SchemaError::new("the text", format!("a FileDescriptorSet is written in base64: {error}"))
+                })?;
+                Self::parse(value_type, &set, message)
+            }
+            _ => Self::parse(value_type, text.as_bytes(), message),
+        }
+    }
+
+    /// A schema as it was registered.
+    pub fn of_record(record: &SchemaRecord) -> Result<Self, SchemaError> {
+        Self::of_text(record.value_type, &record.text, record.message.as_deref())
+    }
+
+    /// The schema as text, for records and documents: Avro's JSON as it was given; Protobuf's set in base64.
+    pub fn to_text(&self) -> String {
+        match self.form() {
+            // It was parsed as JSON, which is UTF-8.
+            Form::Avro(_) => String::from_utf8_lossy(&self.0.text).into_owned(),
+            Form::Protobuf(_) => BASE64.encode(&self.0.text),
+        }
     }
 
     pub(crate) fn of_graph(graph: Graph, text: String) -> Self {

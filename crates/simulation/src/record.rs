@@ -37,6 +37,7 @@ impl From<Record> for Value {
             Record::Store(store) => Self::Store(store),
             Record::Dropped(dropped) => Self::Dropped(dropped),
             Record::Plan(plan) => Self::Plan(plan),
+            Record::Schema(schema) => unreachable!("no simulated operator registers schemas: {schema:?}"),
             Record::User(user) => unreachable!("no simulated operator makes users: {user:?}"),
         }
     }
@@ -85,6 +86,7 @@ fn take(view: &mut ClusterView, path: &RecordPath) {
         RecordPath::Router(identity) => _ = view.routers.remove(identity),
         RecordPath::Store(name) => _ = view.stores.remove(name),
         RecordPath::Dropped(id) => _ = view.dropped.remove(id),
+        RecordPath::Schema(key) => _ = view.schemas.remove(key),
         RecordPath::Plan(number) => _ = view.plans.remove(number),
         RecordPath::User(name) => _ = view.users.remove(name),
     }

@@ -172,6 +172,7 @@ fn known(view: &ClusterView, folder: &str) -> Vec<String> {
         "routers" => names(&view.routers),
         "stores" => names(&view.stores),
         "dropped" => names(&view.dropped),
+        "schemas" => names(&view.schemas),
         "plans" => names(&view.plans),
         "users" => names(&view.users),
         _ => names(&view.reports),
@@ -199,6 +200,7 @@ fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Re
         RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
         RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
         RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
+        RecordPath::Schema(key) => put(&mut view.schemas, key, parse(entry)?),
         RecordPath::Plan(number) => put(&mut view.plans, number, parse(entry)?),
         RecordPath::User(name) => put(&mut view.users, name, parse(entry)?),
     }

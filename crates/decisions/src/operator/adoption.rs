@@ -33,11 +33,17 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
     let nodes = known.nodes.values().map(|node| node.record.clone().into());
     let stores = known.stores.values().map(|store| store.record.clone().into());
     let dropped = known.dropped.values().map(|dropped| dropped.record.clone().into());
+    let schemas = known.schemas.values().map(|schema| schema.record.clone().into());
     let plans = known.plans.values().map(|plan| plan.record.clone().into());
     let users = known.users.values().map(|user| user.record.clone().into());
     let numbers = known.numbers.iter().map(|numbers| numbers.record.into());
     let routing = known.routing.iter().map(|table| table.record.clone().into());
-    let all = nodes.chain(stores).chain(dropped).chain(plans).chain(users);
+    let all = nodes
+        .chain(stores)
+        .chain(dropped)
+        .chain(schemas)
+        .chain(plans)
+        .chain(users);
     let records: BTreeMap<RecordPath, Record> = all
         .chain(numbers)
         .chain(routing)
@@ -51,11 +57,11 @@ pub fn adopt(known: &ClusterView, present: &Present) -> Result<Vec<Change>, Oper
     let written = records
         .into_iter()
         .map(|(path, record)| Write::of(present.revisions.get(&path).copied(), record));
-    // A plan may be nearly as long as a transaction.
-    let (plans, others): (Vec<_>, Vec<_>) = written
+    // A plan may be nearly as long as a transaction, and some schemas are longer.
+    let (long, others): (Vec<_>, Vec<_>) = written
         .chain(deleted)
-        .partition(|write| matches!(write.record, Some(Record::Plan(_))));
-    let parts = others.chunks(ADOPTED_AT_ONCE_MAX).chain(plans.chunks(1));
+        .partition(|write| matches!(write.record, Some(Record::Plan(_) | Record::Schema(_))));
+    let parts = others.chunks(ADOPTED_AT_ONCE_MAX).chain(long.chunks(1));
     let mut changes: Vec<Change> = parts.map(|writes| Change::of(writes.to_vec())).collect();
     changes.push(adopted(cluster, known, present));
     Ok(changes)

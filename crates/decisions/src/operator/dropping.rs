@@ -5,6 +5,7 @@
 use fondaco_model::StoreName;
 use fondaco_model::cluster::{ClusterView, DroppedStore, Revised};
 
+use super::schema::deleted_schemas;
 use super::{OperatorError, store};
 use crate::change::{Change, RecordPath, Write};
 
@@ -38,7 +39,9 @@ pub fn drop_store(
     let before = view.dropped.get(&store.record.id).map(|dropped| dropped.revision);
     let path = RecordPath::Store(name.clone());
     let writes = [Write::delete(path, store.revision), Write::of(before, dropped)];
-    Ok(Change::of(writes.into_iter().chain(forgotten(view))))
+    Ok(Change::of(
+        writes.into_iter().chain(forgotten(view).into_iter().flatten()),
+    ))
 }
 
 /// Restores a dropped store as it was.
@@ -90,9 +93,17 @@ fn of_name<'a>(view: &'a ClusterView, name: &'a StoreName) -> impl Iterator<Item
     dropped.filter(move |dropped| dropped.record.record.definition.name == *name)
 }
 
-/// The oldest dropped store, if one more would be too many.
-fn forgotten(view: &ClusterView) -> Option<Write> {
+/// The oldest dropped store with its schemas, if one more would be too many.
+fn forgotten(view: &ClusterView) -> Option<Vec<Write>> {
     let first = view.dropped.iter().filter(|_| view.dropped.len() >= DROPPED_MAX);
     let (&id, dropped) = first.min_by_key(|(_, dropped)| dropped.record.dropped_unix_ms)?;
-    Some(Write::delete(RecordPath::Dropped(id), dropped.revision))
+    let forgotten = Write::delete(RecordPath::Dropped(id), dropped.revision);
+    // Its number may be that of another store by now.
+    let is_taken = view.stores.values().any(|store| store.record.id == id);
+    let schemas = (!is_taken).then(|| deleted_schemas(view, id));
+    Some(
+        std::iter::once(forgotten)
+            .chain(schemas.into_iter().flatten())
+            .collect(),
+    )
 }

@@ -1,8 +1,11 @@
 //! Reasons why an operator's request is refused.
 
+use super::schema::{SCHEMAS_BYTES_MAX, SCHEMAS_MAX};
 use fondaco_model::cluster::UserName;
 use fondaco_model::versioned::SettingsError;
-use fondaco_model::{Move, NodeId, PartitionCount, PartitionId, PlacementError, StoreName, VersionNumber};
+use fondaco_model::{
+    Compatibility, Move, NodeId, PartitionCount, PartitionId, PlacementError, StoreName, ValueType, VersionNumber,
+};
 
 /// Why a change cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +93,63 @@ pub enum OperatorError {
         store: StoreName,
         /// The nodes, for people.
         nodes: String,
+    },
+    /// The values of the store have schemas of another language, or none.
+    #[error(
+        "the values of store {store:?} are of type {expected}, and the schema is of {found}: values of avro and protobuf have schemas; create \
+         a store for them: fondaco store create NAME --value-type {found}"
+    )]
+    WrongSchemaType {
+        /// The name.
+        store: StoreName,
+        /// The type of the store's values.
+        expected: ValueType,
+        /// The language of the schema.
+        found: ValueType,
+    },
+    /// A new schema is not compatible with those that the store has.
+    #[error(
+        "the schema does not fit store {store:?}, whose compatibility is {mode}: {}; change the schema, or demand less: fondaco \
+         store alter {store} --compatibility none", clashes.join("; ")
+    )]
+    SchemaClash {
+        /// The name.
+        store: StoreName,
+        /// What the store demands.
+        mode: Compatibility,
+        /// Each clash: the former schema, the field, and the rule.
+        clashes: Vec<String>,
+    },
+    /// A store has as many schemas as it may.
+    #[error(
+        "store {store:?} has too many schemas: {SCHEMAS_MAX} are the limit, or {SCHEMAS_BYTES_MAX} bytes of text; create another store"
+    )]
+    TooManySchemas {
+        /// The name.
+        store: StoreName,
+    },
+    /// The entry of a schema was changed from outside.
+    #[error("the entry of schema {id} of store {store:?} is damaged, {reason}: write it back: fondaco cluster adopt")]
+    DamagedSchema {
+        /// The name.
+        store: StoreName,
+        /// The number of the schema.
+        id: u16,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A member of the cluster does not know an option of a new store.
+    #[error(
+        "store {store:?} cannot have {what} yet: some nodes or routers are of an earlier release, protocol {in_force}: upgrade them \
+         first; fondaco node list shows the protocols"
+    )]
+    NotYetSpoken {
+        /// The name.
+        store: StoreName,
+        /// The option with its value.
+        what: String,
+        /// The protocol in force.
+        in_force: u32,
     },
     /// A change of a store that would require its data to move.
     #[error("the {what} of store {store:?} cannot be changed: create another store, and copy the data")]

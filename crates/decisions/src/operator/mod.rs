@@ -11,6 +11,7 @@ mod error;
 mod lists;
 mod node;
 mod plan;
+mod schema;
 mod store;
 mod user;
 mod version;
@@ -23,6 +24,7 @@ pub use plan::{
     AnalyzerPlan, MoveCosts, PLANS_KEPT, PlanRequest, analyzer_plan, cancel_plan, pause_plan, propose_plan, run_plan,
     split_partitions,
 };
+pub use schema::{Registered, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, register_schema};
 pub use store::{alter_store, create_store, versioned_settings};
 pub use user::{delete_user, put_user};
 pub use version::{

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use fondaco_model::cluster::{ClusterView, NodeRecord, Numbers, Revised, StoreRecord};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
-use fondaco_model::{STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName, ValueType};
+use fondaco_model::{PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName, ValueType};
 
 use super::count::{QuorumChange, next_settings};
 use super::lists::{ReplicasMax, lengthened};
+use super::schema::deleted_schemas;
 use super::{OperatorError, store};
 use crate::change::{Change, RecordPath, Write};
 use crate::readiness::{late_among, unready_among};
@@ -35,6 +36,7 @@ pub fn create_store(
 ) -> Result<Change, OperatorError> {
     check(view, &definition)?;
     check_engine(view, &definition)?;
+    check_spoken(view, &definition)?;
     let name = definition.name.clone();
     if view.stores.contains_key(&name) {
         return Err(OperatorError::StoreExists { store: name });
@@ -54,7 +56,9 @@ pub fn create_store(
     ];
     let routing = view.routing.as_ref().zip(longer);
     let routing = routing.map(|(table, longer)| Write::over(table, longer));
-    Ok(Change::of(writes.into_iter().chain(routing)))
+    // If the number was that of a dropped store, so were they.
+    let former = deleted_schemas(view, id);
+    Ok(Change::of(writes.into_iter().chain(routing).chain(former)))
 }
 
 /// Changes the definition of a store. Surplus versions are given up.
@@ -237,6 +241,12 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
             "fan-out {fan_out}: a versioned store is read from the replicas that its quorums need"
         ));
     }
+    if !definition.value_type.has_schemas() && !definition.compatibility.is_backward() {
+        return refuse("compatibility is of schemas, which only values of type avro and protobuf have");
+    }
+    if definition.value_type == ValueType::Graph && !definition.key_type.is_bytes() {
+        return refuse("the keys of a graph are those of its vertices: leave out the type of keys");
+    }
     check_stream(definition)?;
     match (kind, &definition.versioned) {
         (StoreKind::Versioned, None) => refuse("a versioned store needs settings: give all of them, or none"),
@@ -253,8 +263,8 @@ fn check_stream(definition: &StoreDefinition) -> Result<(), OperatorError> {
         (StoreKind::Hybrid, None) => "a hybrid store needs a stream: say where events come from".to_owned(),
         (StoreKind::Hybrid, Some(stream)) => match stream.check() {
             Err(reason) => reason,
-            Ok(()) if definition.value_type == ValueType::Bytes => return Ok(()),
-            Ok(()) => "only values of type bytes come from streams".to_owned(),
+            Ok(()) if !definition.value_type.has_sets() => return Ok(()),
+            Ok(()) => format!("values of type {} do not come from streams", definition.value_type),
         },
         (_, Some(_)) => "only a hybrid store has a stream".to_owned(),
         (_, None) => return Ok(()),
@@ -300,6 +310,23 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
         }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Checks that all members of the cluster know the types of a new store.
+fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
+    let in_force = view.protocol();
+    let is_old = matches!(definition.value_type, ValueType::Bytes) || definition.value_type.has_sets();
+    let what = match (is_old, definition.key_type.is_bytes()) {
+        _ if in_force >= PROTOCOL_OF_TYPES => return Ok(()),
+        (false, _) => format!("--value-type {}", definition.value_type),
+        (true, false) => format!("--key-type {}", definition.key_type),
+        (true, true) => return Ok(()),
+    };
+    Err(OperatorError::NotYetSpoken {
+        store: definition.name.clone(),
+        what,
+        in_force,
+    })
 }
 
 /// How many replicas a store has when all nodes are live, given the number that its operator set.

@@ -239,6 +239,7 @@ impl Cluster {
             RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
             RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
             RecordPath::Dropped(id) => self.view.dropped.get(id).map(|entry| entry.revision),
+            RecordPath::Schema(key) => self.view.schemas.get(key).map(|entry| entry.revision),
             RecordPath::User(name) => self.view.users.get(name).map(|entry| entry.revision),
             RecordPath::Plan(number) => self.view.plans.get(number).map(|entry| entry.revision),
             // Only adoptions write it, and they get its revision separately.
@@ -268,6 +269,11 @@ impl Cluster {
                 let record = *record;
                 self.view.dropped.insert(*id, Revised { record, revision });
             }
+            (RecordPath::Schema(key), Some(Record::Schema(record))) => {
+                let record = *record;
+                self.view.schemas.insert(*key, Revised { record, revision });
+            }
+            (RecordPath::Schema(key), None) => _ = self.view.schemas.remove(key),
             (RecordPath::Dropped(id), None) => _ = self.view.dropped.remove(id),
             (RecordPath::Plan(number), Some(Record::Plan(record))) => {
                 let record = *record;

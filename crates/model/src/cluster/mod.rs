@@ -18,7 +18,7 @@ pub use plan::{MOVES_PER_NODE, MoveState, PlanCost, PlanCount, PlanMaker, PlanRe
 pub use quorum::LostQuorum;
 pub use record::{
     Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
-    ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail, VersionEvents,
+    ReportRecord, RouterRecord, SchemaKey, SchemaRecord, StoreRecord, StoreReport, VersionDetail, VersionEvents,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};
 pub use user::{ControlRole, UserName, UserNameError, UserRecord};

@@ -2,11 +2,12 @@
 //!
 //! Writers: `cluster`: the first process, once; `nodes/ID`, `routing`, `plans/N`, `stores/NAME`: the leading controller,
 //! and the process that carries out an operator's request; `dropped/ID`: the process that carries
-//! out an operator's request to drop or restore a store; `numbers`: the process that gives one out;
+//! out an operator's request to drop or restore a store; `schemas/STORE-ID`: the process that carries out its registration; `numbers`: the process that gives one out;
 //! `announcements/IDENTITY` and `reports/ID`: the node itself, as ephemeral entries; `routers/IDENTITY`: the router
 //! itself, as an ephemeral entry.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ use crate::placement::{Member, Placement};
 use crate::protocol;
 use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
+use crate::value_type::ValueType;
 use crate::version::VersionNumber;
 
 /// The constant properties of a cluster.
@@ -238,6 +240,50 @@ pub struct DroppedStore {
     pub dropped_unix_ms: u64,
     /// Until when nodes keep its data, in milliseconds since 1970: until then it can be restored.
     pub kept_until_unix_ms: u64,
+}
+
+/// A schema of the values of a store. It is never changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemaRecord {
+    /// The number of its store.
+    pub store: u16,
+    /// Its own number in the store, from 1, which values begin with.
+    pub id: u16,
+    /// The language: Avro or Protobuf.
+    pub value_type: ValueType,
+    /// Avro's JSON; or a serialized `FileDescriptorSet` in base64.
+    pub text: String,
+    /// The full name of Protobuf's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it was registered, in milliseconds since 1970.
+    pub registered_unix_ms: u64,
+}
+
+impl SchemaRecord {
+    /// Its place among all.
+    pub fn key(&self) -> SchemaKey {
+        SchemaKey {
+            store: self.store,
+            id: self.id,
+        }
+    }
+}
+
+/// The place of a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SchemaKey {
+    /// The number of the store.
+    pub store: u16,
+    /// The number of the schema in its store, from 1.
+    pub id: u16,
+}
+
+impl fmt::Display for SchemaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.store, self.id)
+    }
 }
 
 /// The facts about a version that are known without its files.

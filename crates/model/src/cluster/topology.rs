@@ -12,6 +12,7 @@ use super::record::NodeMark;
 use super::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::fan_out::StoreFanOut;
+use crate::key_type::KeyType;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
@@ -107,6 +108,9 @@ pub struct TopologyStore {
     /// The type of its values.
     #[serde(default, skip_serializing_if = "ValueType::is_bytes")]
     pub value_type: ValueType,
+    /// The type of its keys.
+    #[serde(default, skip_serializing_if = "KeyType::is_bytes")]
+    pub key_type: KeyType,
     /// The settings of a versioned store; `None` for others.
     pub versioned: Option<VersionedSettings>,
 }
@@ -140,6 +144,7 @@ impl TopologyStore {
             read_keys_per_second: None,
             fan_out: None,
             value_type: ValueType::Bytes,
+            key_type: KeyType::default(),
             versioned: None,
         }
     }
@@ -216,6 +221,7 @@ impl Topology {
                 read_keys_per_second: record.definition.read_keys_per_second,
                 fan_out: record.definition.fan_out,
                 value_type: record.definition.value_type,
+                key_type: record.definition.key_type.clone(),
                 versioned: view.settings(record),
             };
             (name.clone(), store)

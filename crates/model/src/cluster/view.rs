@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::PlanRecord;
 use super::record::{
-    Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, DroppedStore, NodeMark, NodeRecord, Numbers, ReportRecord, RouterRecord, SchemaKey,
+    SchemaRecord, StoreRecord,
 };
 use super::user::{UserName, UserRecord};
 use crate::name::StoreName;
@@ -55,6 +56,8 @@ pub struct ClusterView {
     pub stores: BTreeMap<StoreName, Revised<StoreRecord>>,
     /// The last dropped stores, by their numbers.
     pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
+    /// The schemas of stores, of dropped ones too.
+    pub schemas: BTreeMap<SchemaKey, Revised<SchemaRecord>>,
     /// The plans: proposed, under way, and the last ones that ended.
     pub plans: BTreeMap<u64, Revised<PlanRecord>>,
     /// The users.
@@ -92,6 +95,12 @@ impl ClusterView {
         let live = self.announcements.values().map(|node| node.protocol);
         let routers = self.routers.values().map(|router| router.protocol);
         nodes.chain(live).chain(routers).min().unwrap_or(PROTOCOL)
+    }
+
+    /// The schemas of the store with this number, oldest first.
+    pub fn schemas_of(&self, store: u16) -> impl DoubleEndedIterator<Item = &SchemaRecord> {
+        let range = SchemaKey { store, id: 0 }..=SchemaKey { store, id: u16::MAX };
+        self.schemas.range(range).map(|(_, schema)| &schema.record)
     }
 
     /// The plan that is under way: one at a time.

@@ -18,6 +18,7 @@ mod scan;
 pub(super) mod siblings;
 pub(super) mod strings;
 pub(super) mod transactions;
+pub(in crate::server) mod values;
 
 use std::rc::Rc;
 

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{Accepted, RequestQueue};
 use crate::server::commands::operation::{Asked, Operation};
-use crate::server::commands::{Refusal, ids};
+use crate::server::commands::{Refusal, values};
 use crate::server::refusal;
 use crate::server::session::Admission;
 
@@ -107,8 +107,7 @@ impl Admission<'_> {
             let store = self.store(&wire_key, &operation)?;
             let operation = match store.value_type {
                 ValueType::Graph if !operation.is_read() => return Err(refusal::is_a_graph(&store.name)),
-                ValueType::Ids => ids::checked(operation, &store.name)?,
-                _ => operation,
+                _ => values::checked(operation, &store, &wire_key[store.name.as_str().len() + 1..])?,
             };
             admitted.push((store, wire_key, operation));
         }
