@@ -47,6 +47,14 @@ impl Publishing {
         true
     }
 
+    /// The schemas that requests see.
+    pub(crate) fn schemas(&self) -> StoreSchemas {
+        let membership = self.membership.as_ref();
+        membership
+            .map(|membership| membership.schemas().clone())
+            .unwrap_or_default()
+    }
+
     /// Sets the serving set. Requests see it after the next [`publish`](Self::publish).
     pub(crate) fn set_serving(&mut self, set: ServingSet) {
         self.set = set;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fondaco_api::{LostRange, TopicPartition, VersionStream};
+use fondaco_catalog::StoreSchemas;
 use fondaco_cluster::ChangeSignal;
 use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_engine::Engine;
@@ -16,9 +17,10 @@ use fondaco_model::{
 };
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::{Engines, Replicas};
+use fondaco_schema::ValueRules;
 use fondaco_stream::{
-    Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, Overlay, OverlayOptions, Source,
-    StreamError, drop_after_loss, drop_after_losses,
+    Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, LiveRules, Overlay, OverlayOptions,
+    Source, StreamError, drop_after_loss, drop_after_losses,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -54,6 +56,8 @@ pub struct Streams {
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     start_offsets: Arc<StartOffsets>,
+    /// Of the values of each hybrid store, by its number and when it was created.
+    rules: Mutex<BTreeMap<(u16, u64), Arc<LiveRules>>>,
     pace: IngestPace,
     ingest: Ingest,
     /// Overlays that are being opened, or were.
@@ -181,6 +185,7 @@ impl Streams {
             kafka,
             clusters: Mutex::default(),
             start_offsets: Arc::new(start_offsets),
+            rules: Mutex::default(),
             change_signal,
             opening: Mutex::default(),
             latest: Mutex::default(),
@@ -196,8 +201,10 @@ impl Streams {
     pub(super) fn reconcile(
         self: &Arc<Self>,
         view: &ClusterView,
+        schemas: &StoreSchemas,
         versions: &mut BTreeMap<ReplicaKey, LocalVersion>,
     ) -> bool {
+        self.set_rules(view, schemas);
         if let Some(retention) = &self.retention {
             retention.delete_unneeded(view);
         }
@@ -272,6 +279,26 @@ impl Streams {
         !is_same
     }
 
+    /// Gives the values of each hybrid store the schemas that are registered now.
+    fn set_rules(&self, view: &ClusterView, schemas: &StoreSchemas) {
+        let mut rules = self.rules.lock();
+        let stores = view.stores.values().map(|store| &store.record);
+        let hybrid = stores.filter(|store| store.definition.stream.is_some());
+        let mut known = std::mem::take(&mut *rules);
+        for store in hybrid {
+            let key = (store.id, store.created_unix_ms);
+            let live = known.remove(&key).unwrap_or_default();
+            let value_type = store.definition.value_type;
+            let before = live.load();
+            let schemas = schemas.of_store(store.id).unwrap_or(before.schemas()).clone();
+            if before.value_type() != value_type || !Arc::ptr_eq(before.schemas(), &schemas) {
+                live.set(ValueRules::new(value_type, schemas));
+            }
+            drop(before);
+            rules.insert(key, live);
+        }
+    }
+
     /// The feed of a version, once its overlay was opened, on a thread of its own: that reads all its keys.
     fn opened(self: &Arc<Self>, key: &ReplicaKey, wanted: Wanted) -> Result<Option<Arc<Feed>>, String> {
         let (options, start_ms) = (wanted.options.clone(), wanted.start_ms);
@@ -330,7 +357,9 @@ impl Streams {
         if let Some(lost) = self.replicas.lost_writes(kind) {
             drop_after_loss(&**engine, &wanted.options, &lost)?;
         }
-        let overlay = Overlay::open(Arc::clone(engine), wanted.options, below)?;
+        let of_store = (wanted.options.store_id, wanted.options.created_unix_ms);
+        let rules = self.rules.lock().get(&of_store).cloned().unwrap_or_default();
+        let overlay = Overlay::open(Arc::clone(engine), wanted.options, below, rules)?;
         let overlay = Arc::new(overlay);
         self.latest.lock().insert(key, Arc::downgrade(&overlay));
         let change_signal = Arc::clone(&self.change_signal);

@@ -203,7 +203,8 @@ impl Work {
         let fetches = shared.fetches.local();
         let mut versions = shared.disk.local();
         agent.close_foreign_empty(view, &mut versions);
-        self.is_dirty |= self.parts.streams.reconcile(view, &mut versions);
+        let schemas = self.parts.publishing.schemas();
+        self.is_dirty |= self.parts.streams.reconcile(view, &schemas, &mut versions);
         let local = LocalReplicas {
             fetched_bytes: shared.fetches.fetched_bytes(|key| versions.contains_key(key)),
             fetches,

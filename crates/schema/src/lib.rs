@@ -7,6 +7,7 @@
 //! | [`resolve`], [`Resolver`] | values of a writer's schema in a reader's |
 //! | [`Projection`] | some fields of a value, without decoding the others |
 //! | [`Schemas`], [`read_id`], [`put_id`] | stored values: the id of a schema, then the payload |
+//! | [`ValueRules`] | the type of a store's values, with its schemas |
 //! | [`check_value`], [`value_to_json`], [`value_of_json`] | values that describe themselves: text, integers, JSON, MessagePack |
 //! | [`key_of_json`], [`key_to_json`] | keys, with several parts, too |
 //!
@@ -35,6 +36,7 @@ mod key;
 mod plain;
 mod projection;
 mod protobuf;
+mod rules;
 mod schema;
 mod schemas;
 #[cfg(test)]
@@ -47,6 +49,7 @@ pub use id::{SCHEMA_ID_MAX, put_id, read_id};
 pub use key::{key_of_json, key_to_json};
 pub use plain::{check_value, value_of_json, value_to_json};
 pub use projection::Projection;
+pub use rules::ValueRules;
 pub use schema::{FieldInfo, Resolver, Schema, resolve};
 pub use schemas::Schemas;
 

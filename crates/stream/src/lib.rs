@@ -16,6 +16,7 @@ mod kafka;
 mod log;
 mod overlay;
 mod progress;
+mod rules;
 mod source;
 mod update;
 mod versions;
@@ -33,6 +34,7 @@ pub use overlay::{
     drop_after_losses,
 };
 pub use progress::LostRecords;
+pub use rules::LiveRules;
 pub use source::{Batch, Logged, Source};
 pub use versions::{
     Sent, TopicAddress, TopicFileReader, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,

@@ -270,7 +270,7 @@ impl Node {
             }
         };
         let engine: Arc<dyn Engine> = Arc::new(self.disk.clone());
-        let overlay = Overlay::open(engine, self.shared.options(version), Arc::new(below))?;
+        let overlay = Overlay::open(engine, self.shared.options(version), Arc::new(below), Arc::default())?;
         let source = NodeSource {
             node: Arc::downgrade(self),
         };

@@ -33,6 +33,7 @@ use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, begun, poisoned};
+use crate::rules::LiveRules;
 use crate::source::Batch;
 
 pub use self::loss::{drop_after_loss, drop_after_losses};
@@ -70,6 +71,8 @@ pub struct Overlay {
     /// Updates, and what they apply to.
     events: Arc<dyn Table>,
     base: Below,
+    /// Of its values.
+    rules: Arc<LiveRules>,
     filter: ArcSwap<Filter>,
     /// Locked while events are applied.
     progress: Mutex<Progress>,
@@ -137,7 +140,12 @@ impl Overlay {
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub fn open(engine: Arc<dyn Engine>, options: OverlayOptions, base: Below) -> Result<Self, StreamError> {
+    pub fn open(
+        engine: Arc<dyn Engine>,
+        options: OverlayOptions,
+        base: Below,
+        rules: Arc<LiveRules>,
+    ) -> Result<Self, StreamError> {
         let [table, notes, events] = options.tables();
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let events = engine.open_table(&events)?;
@@ -160,6 +168,7 @@ impl Overlay {
             notes,
             events,
             base,
+            rules,
             is_unsure: AtomicBool::new(false),
         };
         let mut hashes = Vec::new();
@@ -186,6 +195,11 @@ impl Overlay {
     /// The options that it was opened with.
     pub fn options(&self) -> &OverlayOptions {
         &self.options
+    }
+
+    /// The rules for the values of its store.
+    pub fn rules(&self) -> &Arc<LiveRules> {
+        &self.rules
     }
 
     /// Looks up keys in memory only: one answer for each, in order. A value that is longer than about

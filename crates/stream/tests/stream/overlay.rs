@@ -46,7 +46,7 @@ pub fn overlay_on(
     held: &PartitionSet,
     below: Below,
 ) -> Arc<Overlay> {
-    let overlay = Overlay::open(Arc::clone(engine), options, below).unwrap();
+    let overlay = Overlay::open(Arc::clone(engine), options, below, Arc::default()).unwrap();
     overlay.set_held(held).unwrap();
     Arc::new(overlay)
 }
