@@ -149,7 +149,7 @@ pub fn push_rows(
         }
         building.output = output;
         building.partitions = cluster_partitions(endpoint)?;
-        building.value_type = value_type.unwrap_or_default();
+        building.declared.value_type = value_type.unwrap_or_default();
         let built = build(&building, &rows, &[], Earlier::default(), job)?;
         return Ok(result(store, options.run.as_deref(), Some(&built), None));
     }

@@ -30,7 +30,7 @@ pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) 
         reading: Default::default(),
         key: vec![KEY_COLUMN.into()],
         value: ValueSelection::Column(VALUE_COLUMN.into()),
-        value_type: Default::default(),
+        declared: Default::default(),
         on_duplicate: OnDuplicate::Fail,
         bad_rows_max: 0,
         allow_empty: false,

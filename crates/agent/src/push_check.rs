@@ -10,6 +10,7 @@ use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, SourceError
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest, protocol_of};
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet, StoreName};
+use fondaco_schema::Schema;
 
 use crate::config::KafkaConfig;
 use crate::data_dir::version_dirs;
@@ -149,6 +150,7 @@ impl PushCheck {
                 found: manifest.value_type,
             }));
         }
+        check_declaration(&view, &store, &manifest, &source.name())?;
         let detail = detail(&*source, &manifest, identity);
         check_space_quota(&store, detail.bytes)?;
         let (needed_bytes, links) = match &self.stores_dir {
@@ -193,6 +195,48 @@ impl PushCheck {
             _ => Err(UploadError::Elsewhere { node: upload.node }.into()),
         }
     }
+}
+
+/// Refuses a version whose keys are of another type than those of the store, or whose values have schemas that the store does not
+/// have under the same ids.
+fn check_declaration(
+    view: &ClusterView,
+    store: &StoreRecord,
+    manifest: &Manifest,
+    location: &str,
+) -> Result<(), FetchError> {
+    let (name, key_type) = (&store.definition.name, &store.definition.key_type);
+    if manifest.key_type != *key_type {
+        return Err(FetchError::WrongKeyType {
+            location: location.to_owned(),
+            expected: key_type.clone(),
+            found: manifest.key_type.clone(),
+        });
+    }
+    for schema in &manifest.value_schemas {
+        let id = schema.id;
+        let refused = |reason: String| FetchError::WrongSchema {
+            location: location.to_owned(),
+            store: name.clone(),
+            id,
+            reason,
+        };
+        let Some(registered) = view.schemas_of(store.id).find(|registered| registered.id == id) else {
+            return Err(refused(format!("store {name} has no schema {id}")));
+        };
+        let registered = Schema::of_record(registered).map_err(|error| refused(error.to_string()))?;
+        let own = Schema::of_text(manifest.value_type, &schema.text, schema.message.as_deref());
+        let own = own.map_err(|error| refused(error.to_string()))?;
+        if own.canonical() != registered.canonical() {
+            let differences = fondaco_schema::diff(&registered, &own);
+            let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+            return Err(refused(format!(
+                "schema {id} of store {name} is another one: {}",
+                differences.join("; ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The partitions that a node should hold of a version of a store, counted by the number that the version was built for;

@@ -3,10 +3,10 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, Schema, train_dictionary};
-use fondaco_model::ValueType;
 use fondaco_model::versioned::TIME_UNIX_MS_MAX;
 use fondaco_storage::Location;
 
+use crate::declaration::Fault;
 use crate::error::BuildError;
 use crate::input::{self, BadRows, Batches, InputFiles, RowKind, Source};
 use crate::memory::Memory;
@@ -71,9 +71,8 @@ fn build_rows(
         keys_only: options.dry_run,
     });
     let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
-    let rows = RowKind::Record(options.value_type);
     let source = Source { files: &files, batches };
-    let input = input::read(options, rows, source, &sorter, memory, &bad_rows, progress)?;
+    let input = input::read(options, RowKind::Record, source, &sorter, memory, &bad_rows, progress)?;
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
@@ -186,7 +185,9 @@ pub(crate) fn write_version(
         format_version: FORMAT_VERSION,
         store: options.store.clone(),
         partitions: options.partitions,
-        value_type: options.value_type,
+        key_type: options.declared.key_type.clone(),
+        value_type: options.declared.value_type,
+        value_schemas: options.declared.value_schemas(&options.declared.written_ids()),
         compression: options.compression,
         dictionary: dictionary_entry,
         records: written.records,
@@ -220,21 +221,16 @@ fn invalid(option: &'static str, value: &dyn std::fmt::Debug, reason: &'static s
     })
 }
 
+/// The error for a fault of the [declaration](crate::Declaration).
+fn refuse(fault: Option<Fault>) -> Result<(), BuildError> {
+    match fault {
+        None => Ok(()),
+        Some(Fault { option, value, reason }) => Err(BuildError::InvalidOption { option, value, reason }),
+    }
+}
+
 pub(crate) fn check(options: &BuildOptions) -> Result<(), BuildError> {
-    if options.value_type == ValueType::Ids && !matches!(options.value, ValueSelection::Column(_)) {
-        return invalid(
-            "type of values",
-            &options.value_type.name(),
-            "name the one column with the ids, with --value COLUMN",
-        );
-    }
-    if options.value_type == ValueType::Graph {
-        return invalid(
-            "type of values",
-            &options.value_type.name(),
-            "graphs are built from edges, with --edges FROM,TO",
-        );
-    }
+    refuse(options.declared.fault(&options.value))?;
     if matches!(&options.value, ValueSelection::Columns(names) if names.is_empty()) {
         return invalid("value columns", &"", "name at least one");
     }
@@ -267,6 +263,7 @@ pub(crate) fn check_common(options: &BuildOptions) -> Result<(), BuildError> {
     if options.key.is_empty() || !each_once(&options.key) {
         return invalid("key columns", &options.key, "name at least one, and each once");
     }
+    refuse(options.declared.fault_of_key(&options.key))?;
     if let ValueSelection::Columns(names) = &options.value
         && !each_once(names)
     {

@@ -15,6 +15,7 @@
 //! counted bad row, or the build fails.
 
 mod build;
+mod declaration;
 mod error;
 mod graph;
 mod increment;
@@ -30,6 +31,7 @@ mod sort;
 pub mod task;
 
 pub use build::{build, build_batches};
+pub use declaration::Declaration;
 pub use error::BuildError;
 pub use graph::{GraphOptions, GraphReport, KnownIds, Types, UnknownVertices, build_graph};
 pub use increment::{IncrementOptions, IncrementReport, build_increment, build_increment_batches};

@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use fondaco_format::Compression;
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_model::{PartitionCount, StoreName};
 use fondaco_storage::Location;
+
+use crate::declaration::Declaration;
 
 /// A build: its input, its columns, and its output.
 #[derive(Debug, Clone)]
@@ -20,13 +22,13 @@ pub struct BuildOptions {
     pub format: Option<InputFormat>,
     /// The field separator of CSV; if `None`, a tab in files with a name for tab-separated data, and a comma in others.
     pub delimiter: Option<u8>,
-    /// The columns of the key; the texts of several columns are joined by `:`. Here and in `value`, `a.b` is member `b`
+    /// The columns of the key: one for each part of a tuple; for keys of bytes the texts of several columns are joined by `:`. Here and in `value`, `a.b` is member `b`
     /// of the object in column `a`, unless a column itself has that name.
     pub key: Vec<String>,
     /// How rows of all formats are read.
     pub reading: ReadOptions,
-    /// The type of values: those of `ids` are read as lists of numbers, sorted and encoded.
-    pub value_type: ValueType,
+    /// How the store's keys and values are encoded.
+    pub declared: Declaration,
     /// The columns of the value.
     pub value: ValueSelection,
     /// The treatment of several rows with the same key.
@@ -83,7 +85,7 @@ impl BuildOptions {
             delimiter: None,
             key: vec![key.to_owned()],
             reading: ReadOptions::default(),
-            value_type: ValueType::default(),
+            declared: Declaration::default(),
             value: ValueSelection::AllOthers,
             on_duplicate: OnDuplicate::Fail,
             bad_rows_max: 0,

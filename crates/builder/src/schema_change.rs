@@ -38,13 +38,15 @@ pub struct ChangedColumn {
 impl SchemaChange {
     /// Compares the columns of two versions; `None` if they are alike. The order of columns does not count.
     pub fn between(from: &Schema, to: &Schema, value_type: ValueType) -> Option<Self> {
+        // All inputs of sets of ids become the same bytes, and all inputs of records those of their schema.
+        let is_of_input = value_type != ValueType::Ids && !value_type.has_schemas();
+        let is_encoded_anew = from.encoding != to.encoding && !value_type.has_schemas();
         let mut change = Self {
-            encoding: (from.encoding != to.encoding).then_some(to.encoding),
+            encoding: is_encoded_anew.then_some(to.encoding),
             ..Self::default()
         };
         change.compare(slice::from_ref(&from.key), slice::from_ref(&to.key), true);
-        // All inputs of sets of ids become the same bytes.
-        if value_type != ValueType::Ids && is_known(from) && is_known(to) {
+        if is_of_input && is_known(from) && is_known(to) {
             change.compare(&from.values, &to.values, to.encoding == ValueEncoding::Raw);
         }
         (change != Self::default()).then_some(change)

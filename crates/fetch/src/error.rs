@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fondaco_format::{Checksum, FormatError};
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_model::{KeyType, PartitionCount, StoreName, ValueType};
 
 use crate::source::SourceError;
 
@@ -110,6 +110,34 @@ pub enum FetchError {
         /// The type of the version.
         found: ValueType,
     },
+    /// The keys of the version have another type than those of the store.
+    #[error(
+        "{location:?} has keys of type {found}, and those of the store are {expected}: build it again with \
+         --key-type '{expected}', or push it to another store"
+    )]
+    WrongKeyType {
+        /// The source.
+        location: String,
+        /// The type of the store.
+        expected: KeyType,
+        /// The type of the version.
+        found: KeyType,
+    },
+    /// The values of the version have a schema that the store does not have under its id.
+    #[error(
+        "the values of {location:?} have schema {id}, but {reason}; build it again with a schema of the store and its \
+         --schema-id: fondaco schema list {store} shows them, and fondaco schema register {store} FILE adds one"
+    )]
+    WrongSchema {
+        /// The source.
+        location: String,
+        /// The store.
+        store: StoreName,
+        /// The id of the schema.
+        id: u16,
+        /// The difference.
+        reason: String,
+    },
     /// The version would not fit.
     #[error(
         "not enough space in {path:?}: {needed_bytes} bytes are needed and {available_bytes} available, \
@@ -191,6 +219,8 @@ impl FetchError {
                 Self::WrongStore { .. }
                     | Self::WrongPartitions { .. }
                     | Self::WrongValueType { .. }
+                    | Self::WrongKeyType { .. }
+                    | Self::WrongSchema { .. }
                     | Self::SourceChanged { .. }
             )
     }

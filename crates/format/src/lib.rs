@@ -40,6 +40,7 @@ pub use fault::unreadable_pages;
 pub use hash::{bucket_of_hash, chunk_of_hash, key_hash, key_position};
 pub use manifest::{
     Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, PatchEntry, Schema, ValueEncoding,
+    ValueSchema,
 };
 pub use names::{
     DATA_KIND, INDEX_KIND, MANIFEST_FILE, PATCH_KIND, chunk_file_name, dictionary_file_name, is_named_by_content,

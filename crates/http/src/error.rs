@@ -159,6 +159,8 @@ fn code_of_fetch(error: &FetchError) -> &'static str {
         | FetchError::WrongStore { .. }
         | FetchError::WrongPartitions { .. }
         | FetchError::WrongValueType { .. }
+        | FetchError::WrongKeyType { .. }
+        | FetchError::WrongSchema { .. }
         | FetchError::LaterFormat { .. }
         | FetchError::Mismatch { .. } => "invalid_source",
         FetchError::NoSpace { .. } | FetchError::DiskFull { .. } => "not_enough_space",

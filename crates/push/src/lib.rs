@@ -27,6 +27,7 @@ mod base_version;
 mod build;
 mod cluster_deploy;
 mod compact;
+mod declared;
 mod deploy;
 mod error;
 mod graph_ids;

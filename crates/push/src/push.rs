@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use fondaco_admin::{AdminError, Client, Endpoint};
-use fondaco_api::{NewStore, PushResource, StoreResource};
-use fondaco_builder::{BuildOptions, KnownIds};
+use fondaco_admin::Endpoint;
+use fondaco_api::{PushResource, StoreResource};
+use fondaco_builder::{BuildOptions, Declaration, KnownIds};
 use fondaco_format::GIVEN_AWAY_FILE;
-use fondaco_model::{StoreName, ValueType, VersionNumber};
+use fondaco_model::{KeyType, StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
 
 use crate::base_version;
 use crate::build::{BuildResult, Earlier, Rows, build};
 use crate::cluster_deploy::{Built, not_local};
+use crate::declared;
 use crate::deploy::Outcome;
 use crate::error::PushError;
 use crate::graph_ids::{check_ids_are_current, served_ids};
@@ -26,13 +27,15 @@ use crate::version_copy::{VersionCopy, manifest_of_current};
 /// A push.
 #[derive(Debug, Clone)]
 pub struct Push {
-    /// The build. Its numbers of partitions and its type of values become those of the cluster, and its output becomes a
+    /// The build. Its number of partitions and its declaration become those of the cluster, but for the id of the schema, and its output becomes a
     /// temporary directory or `keep_at`. The directory for temporary files needs as much space as the values.
     pub build: BuildOptions,
     /// The meaning of the rows.
     pub rows: Rows,
     /// The type of values that the store must have; `None`: that which it has.
     pub value_type: Option<ValueType>,
+    /// The type of keys that the store must have; `None`: that which it has.
+    pub key_type: Option<KeyType>,
     /// Of an incremental push: files, folders and globs with keys to delete.
     pub deletes: Vec<String>,
     /// Whether the input is a difference to the store's current version.
@@ -59,6 +62,7 @@ impl Push {
             build,
             rows: Rows::Records,
             value_type: None,
+            key_type: None,
             deletes: Vec::new(),
             incremental: false,
             same_schema: false,
@@ -105,8 +109,15 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         Rows::Edges(_) => Some(ValueType::Graph),
         Rows::Records | Rows::InMemory(_) => options.value_type,
     };
-    let value_type = store.as_ref().map(|found| found.value_type()).or(asked);
-    options.build.value_type = value_type.unwrap_or_default();
+    let asked = Declaration {
+        value_type: asked.unwrap_or_default(),
+        key_type: options.key_type.clone().unwrap_or_default(),
+        ..options.build.declared.clone()
+    };
+    options.build.declared = match &store {
+        Some(store) => declared::of_store(&first.client, store, &asked)?,
+        None => declared::of_new(name, &asked)?,
+    };
     options.build.partitions = partitions;
     let served = served_ids(&first.client, &first.endpoint, name, store.as_ref())?;
     let work = options.build.temporary.clone();
@@ -149,7 +160,9 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         None => location.to_string(),
     };
     let prepare = |cluster: &Cluster| {
-        create(&cluster.client, name, value_type, options.create, job)?;
+        if options.create {
+            declared::create(&cluster.client, name, &options.build.declared, job)?;
+        }
         let has_ids = served.is_some() && std::ptr::eq(cluster, first);
         check_ids_are_current(&cluster.client, name, store.as_ref().filter(|_| has_ids))
     };
@@ -300,29 +313,6 @@ fn give_away(scratch: &Scratch, dir: &Path, store: &StoreName, upload: bool, job
         // An upload may take hours, too.
         scratch.outlive_kill()?;
         job.note(Note::UploadBegins { store, dir });
-    }
-    Ok(())
-}
-
-/// Creates the store if it is missing and may be created.
-fn create(
-    client: &Client,
-    name: &StoreName,
-    value_type: Option<ValueType>,
-    may_create: bool,
-    job: Job<'_>,
-) -> Result<(), PushError> {
-    if !may_create || client.store(name)?.is_some() {
-        return Ok(());
-    }
-    let mut new = NewStore::batch(name.as_str());
-    let value_type = value_type.map(|value_type| ("value_type".to_owned(), value_type.name().into()));
-    new.options.extend(value_type);
-    let created: Result<StoreResource, AdminError> = client.post("/v1/stores", &new);
-    match created {
-        Ok(_) => job.note(Note::StoreCreated(name)),
-        Err(error) if error.code() == "store_exists" => job.note(Note::StoreExists(name)),
-        Err(error) => return Err(error.into()),
     }
     Ok(())
 }

@@ -41,13 +41,16 @@ pub(crate) fn check_all(rollout: &mut Rollout, options: &Push, job: Job<'_>) -> 
                 first.partitions, other.partitions
             )));
         }
-        let kind = |target: &Target| target.store.as_ref().map(|store| (store.kind, store.value_type()));
+        let kind = |target: &Target| {
+            let store = target.store.as_ref();
+            store.map(|store| (store.kind, store.value_type(), store.options.key_type.clone()))
+        };
         if kind(&first)
             .zip(kind(&other))
             .is_some_and(|(first, other)| first != other)
         {
             return Err(PushError::Unfit(format!(
-                "store {} is of another kind or has values of another type at {address} than at {other_address}",
+                "store {} is of another kind, or has keys or values of another type, at {address} than at {other_address}",
                 options.build.store
             )));
         }
@@ -104,6 +107,12 @@ fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
                     "the values of store {name:?} are of type {}, not {asked}: leave out --value-type, or push to another \
                      store",
                     found.value_type()
+                )));
+            }
+            let key_type = found.options.key_type.clone().unwrap_or_default();
+            if let Some(asked) = options.key_type.as_ref().filter(|asked| **asked != key_type) {
+                return Err(PushError::Unfit(format!(
+                    "the keys of store {name:?} are of type {key_type}, not {asked}: leave out --key-type, or push to another store"
                 )));
             }
         }

@@ -40,6 +40,63 @@ pub fn key_of_json(key_type: &KeyType, json: &Value) -> Result<Vec<u8>, ValueErr
     }
 }
 
+/// The key of the texts or bytes of its parts, of which there is one for each part of the type. An error has the number of the
+/// part, from 0.
+pub fn key_of_parts(key_type: &KeyType, parts: &[&[u8]]) -> Result<Vec<u8>, (usize, ValueError)> {
+    let types = match key_type {
+        KeyType::One(part) => std::slice::from_ref(part),
+        KeyType::Tuple(types) => types,
+    };
+    if types.len() != parts.len() {
+        let reason = format!("the key has {} parts, not {}", parts.len(), types.len());
+        return Err((0, ValueError::new(0, reason)));
+    }
+    let is_tuple = matches!(key_type, KeyType::Tuple(_));
+    let mut out = Vec::new();
+    for (at, (part_type, &part)) in types.iter().zip(parts).enumerate() {
+        let text = || std::str::from_utf8(part).ok();
+        let misfit = |expected: &str| (at, ValueError::new(0, format!("it is no {expected}")));
+        match part_type {
+            KeyPart::Bytes if is_tuple => append(&Bytes::from(part), &mut out),
+            KeyPart::Bytes => {}
+            KeyPart::String => {
+                let text = text().ok_or_else(|| misfit("UTF-8"))?;
+                if is_tuple {
+                    append(&text, &mut out);
+                }
+            }
+            KeyPart::Integer => {
+                let is_canonical = |number: &i64| number.to_string().as_bytes() == part;
+                let number = text().and_then(|text| text.parse().ok()).filter(is_canonical);
+                let number = number.ok_or_else(|| misfit("integer of 64 bits"))?;
+                if is_tuple {
+                    append(&number, &mut out);
+                }
+            }
+        }
+        if !is_tuple {
+            out.extend_from_slice(part);
+        }
+    }
+    Ok(out)
+}
+
+/// The texts or bytes of the parts of a key, as [`key_of_parts`] takes them; an error if the key is not of its type.
+pub fn key_to_parts(key_type: &KeyType, key: &[u8]) -> Result<Vec<Vec<u8>>, ValueError> {
+    let part = |json: &Value, part_type: &KeyPart| match (json, part_type) {
+        // Its own base64.
+        (Value::String(text), KeyPart::Bytes) => BASE64_STANDARD.decode(text).unwrap_or_default(),
+        (Value::String(text), _) => text.clone().into_bytes(),
+        (other, _) => other.to_string().into_bytes(),
+    };
+    match (key_type, key_to_json(key_type, key)?) {
+        (KeyType::Tuple(types), Value::Array(parts)) => {
+            Ok(parts.iter().zip(types).map(|(json, of)| part(json, of)).collect())
+        }
+        _ => Ok(vec![key.to_vec()]),
+    }
+}
+
 fn append(part: &impl TuplePack, out: &mut Vec<u8>) {
     pack_into(part, out);
 }
@@ -122,6 +179,8 @@ mod tests {
         assert!(key_of_json(&key_type(), &json!(["ab", 1])).is_err());
         assert!(key_of_json(&"integer".parse().unwrap(), &json!("5")).is_err());
         assert!(key_to_json(&"integer".parse().unwrap(), b"05").is_err());
+        assert_eq!(key_of_parts(&key_type(), &[b"ab", b"05", b""]).unwrap_err().0, 1);
+        assert_eq!(key_of_parts(&"integer".parse().unwrap(), &[b"-5"]).unwrap(), b"-5");
     }
 
     proptest! {
@@ -134,6 +193,15 @@ mod tests {
                 key
             };
             prop_assert_eq!(encode(&a).cmp(&encode(&b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn parts_make_the_key_of_their_json(text in ".{0,4}", number: i64, bytes: Vec<u8>) {
+            let key = key_of_json(&key_type(), &json!([text, number, BASE64_STANDARD.encode(&bytes)])).unwrap();
+            let number = number.to_string();
+            let parts = [text.as_bytes(), number.as_bytes(), &bytes];
+            prop_assert_eq!(key_of_parts(&key_type(), &parts).unwrap(), &key[..]);
+            prop_assert_eq!(key_to_parts(&key_type(), &key).unwrap(), parts);
         }
 
         #[test]

@@ -9,7 +9,7 @@
 //! | [`Schemas`], [`read_id`], [`put_id`] | stored values: the id of a schema, then the payload |
 //! | [`ValueRules`] | the type of a store's values, with its schemas |
 //! | [`check_value`], [`value_to_json`], [`value_of_json`] | values that describe themselves: text, integers, JSON, MessagePack |
-//! | [`key_of_json`], [`key_to_json`] | keys, with several parts, too |
+//! | [`key_of_json`], [`key_to_json`], [`key_of_parts`], [`key_to_parts`] | keys, with several parts, too |
 //!
 //! Bytes and schemas may be hostile: depth, names and work are bounded, and nothing is allocated by a length that bytes claim.
 //!
@@ -29,6 +29,7 @@
 //! No I/O, no clock, no threads.
 
 mod avro;
+mod columns;
 mod compatibility;
 mod error;
 mod id;
@@ -46,7 +47,7 @@ pub(crate) use compatibility::CLASHES_MAX;
 pub use compatibility::{Change, Clash, FieldTexts, FormerClash, check, diff};
 pub use error::{SchemaError, ValueError};
 pub use id::{SCHEMA_ID_MAX, put_id, read_id};
-pub use key::{key_of_json, key_to_json};
+pub use key::{key_of_json, key_of_parts, key_to_json, key_to_parts};
 pub use plain::{check_value, value_of_json, value_to_json};
 pub use projection::Projection;
 pub use rules::ValueRules;

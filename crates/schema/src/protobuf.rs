@@ -98,6 +98,13 @@ fn type_text(field: &FieldDescriptor) -> String {
     }
 }
 
+/// Whether a message of this type is a text in JSON.
+pub(crate) fn has_text(message: &MessageDescriptor) -> bool {
+    const TEXTS: [&str; 5] = ["Timestamp", "Duration", "FieldMask", "StringValue", "BytesValue"];
+    let name = message.full_name().strip_prefix("google.protobuf.");
+    name.is_some_and(|name| TEXTS.contains(&name))
+}
+
 /// Fields with one number must have types of one group on the wire, and fields that are required must be there.
 pub(crate) fn compare(writer: &MessageDescriptor, reader: &MessageDescriptor) -> Vec<Clash> {
     let mut clashes = Vec::new();

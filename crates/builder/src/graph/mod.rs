@@ -61,7 +61,7 @@ pub fn build_graph(options: &GraphOptions<'_>, progress: &Progress) -> Result<Gr
     let options = &GraphOptions {
         build: BuildOptions {
             threads: memory.threads,
-            value_type: ValueType::Graph,
+            declared: ValueType::Graph.into(),
             ..options.build.clone()
         },
         ..options.clone()

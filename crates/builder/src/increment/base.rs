@@ -9,6 +9,7 @@ use fondaco_format::{
 use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::{FileReader, Location, StorageError};
 
+use crate::declaration::Declaration;
 use crate::error::BuildError;
 use crate::schema_change::{SchemaChange, is_known};
 
@@ -119,6 +120,12 @@ impl Base {
         }
     }
 
+    /// The declaration of a difference to the version.
+    pub(crate) fn declaration(&self, given: &Declaration) -> Result<Declaration, BuildError> {
+        let declared = given.on(&self.manifest);
+        declared.map_err(|reason| BuildError::base(&self.dir, reason))
+    }
+
     /// Refuses a difference whose values are made in another way than those of the version, or from columns of other types.
     pub(crate) fn check_schema(&self, schema: &Schema) -> Result<(), BuildError> {
         let own = &self.manifest.schema;
@@ -137,7 +144,11 @@ impl Base {
         };
         let changes = match SchemaChange::between(own, &schema, self.manifest.value_type) {
             Some(change) => change.to_string(),
-            None if is_known(own) && is_known(&schema) && names(own) != names(&schema) => {
+            None if !self.manifest.value_type.has_schemas()
+                && is_known(own)
+                && is_known(&schema)
+                && names(own) != names(&schema) =>
+            {
                 format!("its columns were in the order {}", names(own).join(", "))
             }
             None => return Ok(()),

@@ -17,13 +17,14 @@ pub(crate) use base::{Base, MANIFEST_BYTES_MAX};
 pub(crate) use changes::{Changes, Sorting};
 pub(crate) use rewrite::{Rewriting, Rewritten};
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Schema};
-use fondaco_model::PartitionId;
+use fondaco_model::{KeyType, PartitionId, ValueType};
 use fondaco_storage::Location;
 
 use crate::build::{BegunOutput, built_now, check, check_common, check_output, check_rows};
@@ -92,9 +93,14 @@ fn build_of(
     progress: &Progress,
 ) -> Result<IncrementReport, BuildError> {
     let base = Base::open(&Location::local(&*options.base), &options.build.store)?;
+    let mut declared = base.declaration(&options.build.declared)?;
+    if options.has_final_values {
+        // Its keys are encoded, too.
+        declared.key_type = KeyType::default();
+    }
     let build = BuildOptions {
         partitions: base.manifest.partitions,
-        value_type: base.manifest.value_type,
+        declared,
         compression: base.manifest.compression,
         ..options.build.clone()
     };
@@ -154,7 +160,7 @@ fn build_of(
         },
     };
     if !build.dry_run {
-        let (manifest, changed) = write(build, &base, &rewriting, progress)?;
+        let (manifest, changed) = write(build, &base, &rewriting, read.schema_ids, progress)?;
         report.changed_chunks = changed;
         report.patch_bytes = manifest.patches.iter().map(|patch| patch.patch.bytes).sum();
         report.build.bytes = manifest.data_bytes();
@@ -181,6 +187,8 @@ struct Read {
     first_deletion: u32,
     /// The columns of the records to set; `None` without such records.
     schema: Option<Schema>,
+    /// The schemas of the records to set.
+    schema_ids: BTreeSet<u16>,
     records: u64,
     bad_rows: u64,
     bad_row_samples: Vec<BadRow>,
@@ -232,9 +240,17 @@ fn read(
             progress,
         )
     };
-    let (mut tallies, mut schema) = (Vec::new(), None);
+    let (mut tallies, mut schema, mut schema_ids) = (Vec::new(), None, BTreeSet::new());
+    let kind = match options.has_final_values && build.declared.value_type != ValueType::Ids {
+        true => RowKind::Stored,
+        false => RowKind::Record,
+    };
     if !sets.paths.is_empty() {
-        let input = read(RowKind::Record(build.value_type), &build.value, &sets, batches)?;
+        let input = read(kind, &build.value, &sets, batches)?;
+        schema_ids = match kind {
+            RowKind::Stored => input.schema_ids,
+            _ => build.declared.written_ids(),
+        };
         tallies = input.tallies;
         let rows: u64 = tallies.iter().flatten().map(|tally| tally.records).sum();
         schema = (rows > 0).then_some(input.schema);
@@ -252,6 +268,7 @@ fn read(
         paths,
         first_deletion: deletes.first,
         schema,
+        schema_ids,
         records,
         bad_rows,
     })
@@ -262,6 +279,7 @@ fn write(
     options: &BuildOptions,
     base: &Base,
     rewriting: &Rewriting<'_>,
+    mut schema_ids: BTreeSet<u16>,
     progress: &Progress,
 ) -> Result<(Manifest, u64), BuildError> {
     let begun = BegunOutput::begin(options, Some(base.manifest.files_bytes()))?;
@@ -275,7 +293,9 @@ fn write(
     } = rewriting.run("", progress)?;
     progress.enter(Phase::Finishing);
     progress.check()?;
+    schema_ids.extend(base.manifest.value_schemas.iter().map(|schema| schema.id));
     let manifest = Manifest {
+        value_schemas: options.declared.value_schemas(&schema_ids),
         records: rewriting.records,
         base: Some(base.identity),
         // Events that the earlier version did not contain count on top of this one, unless it says otherwise.

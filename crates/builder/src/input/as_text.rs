@@ -14,6 +14,7 @@ use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncode
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, IntervalUnit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fondaco_schema::Schema;
 use parking_lot::Mutex;
 
 use crate::options::{NonFinite, Numbers, ReadOptions};
@@ -164,26 +165,55 @@ pub(super) fn of_non_finite(name: &'static str, choice: NonFinite) -> Result<Opt
 }
 
 /// Writes JSON with these options; [`check`](Self::check) must be called after each value.
-pub(super) struct Json {
-    pub(super) options: EncoderOptions,
+pub(super) struct Json<'a> {
+    options: EncoderOptions,
+    /// The same, for decimals that a record has as numbers. In records, other decimals are text: JSON rounds long ones.
+    options_of_numbers: EncoderOptions,
+    schema: Option<&'a Schema>,
     pub(super) non_finite: NonFinite,
     refused: Arc<Refused>,
 }
 
-impl Json {
-    pub(super) fn new(options: &ReadOptions) -> Self {
+impl<'a> Json<'a> {
+    /// Writes JSON, of which records of the schema are made if there is one.
+    pub(super) fn new(options: &ReadOptions, schema: Option<&'a Schema>) -> Self {
         let refused = Arc::<Refused>::default();
-        let factory = AsText {
-            refused: Arc::clone(&refused),
-            numbers: options.numbers,
-            non_finite: options.non_finite,
+        // Records have NaN and infinity.
+        let non_finite = match (options.non_finite, schema) {
+            (NonFinite::Fail, Some(_)) => NonFinite::Text,
+            (choice, _) => choice,
+        };
+        let encoder = |decimals: Numbers| {
+            let factory = AsText {
+                refused: Arc::clone(&refused),
+                numbers: options.numbers,
+                decimals,
+                non_finite,
+            };
+            EncoderOptions::default()
+                .with_explicit_nulls(true)
+                .with_encoder_factory(Arc::new(factory))
         };
         Self {
-            options: EncoderOptions::default()
-                .with_explicit_nulls(true)
-                .with_encoder_factory(Arc::new(factory)),
-            non_finite: options.non_finite,
+            options: encoder(if schema.is_some() {
+                Numbers::Text
+            } else {
+                options.numbers
+            }),
+            options_of_numbers: encoder(options.numbers),
+            schema,
+            non_finite,
             refused,
+        }
+    }
+
+    /// The options for a column.
+    pub(super) fn options_of(&self, column: &Field) -> &EncoderOptions {
+        match self.schema {
+            Some(schema) if column.data_type().is_decimal() && !schema.reads_text(Some(column.name())) => {
+                &self.options_of_numbers
+            }
+            _ => &self.options,
         }
     }
 
@@ -202,6 +232,7 @@ impl Json {
 struct AsText {
     refused: Arc<Refused>,
     numbers: Numbers,
+    decimals: Numbers,
     non_finite: NonFinite,
 }
 
@@ -256,7 +287,7 @@ impl EncoderFactory for AsText {
             DataType::Int64 | DataType::UInt64 if self.numbers == Numbers::Text => {
                 Box::new(Quoted(usual(field, array)?))
             }
-            decimal if decimal.is_decimal() && self.numbers == Numbers::Text => Box::new(Quoted(usual(field, array)?)),
+            decimal if decimal.is_decimal() && self.decimals == Numbers::Text => Box::new(Quoted(usual(field, array)?)),
             DataType::Map(entries, _) => match entries.data_type() {
                 DataType::Struct(parts) if parts.len() == 2 && !is_text(parts[0].data_type()) => {
                     let array = array.as_map();

@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use super::as_text::{Floats, Json, Scalars, is_uuid, of_non_finite, write_uuid};
 use super::constants::{Constant, batch_with_constants};
+use super::declared::ValueForm;
 use super::drift;
 use super::json::FieldNames;
 use super::key::{KeyColumns, KeyForm};
 use super::nested::Selection;
 use super::rows::RowSink;
-use super::{Chosen, ChosenValue, Conversion};
+use super::{Chosen, ChosenValue, Conversion, RowKind};
 use crate::error::BuildError;
 use crate::options::{NonFinite, Numbers, ReadOptions};
 use crate::report::excerpt;
@@ -40,6 +41,10 @@ pub(super) struct RecordMaker {
     constants: Vec<Constant>,
     names: FieldNames,
     options: ReadOptions,
+    /// The schema of the records, if there is one.
+    schema: Option<fondaco_schema::Schema>,
+    /// Whether a value of one column is made as JSON.
+    is_json: bool,
     /// The column that says which rows delete their keys.
     delete: Option<usize>,
 }
@@ -79,9 +84,25 @@ impl RecordMaker {
                 .collect(),
         };
         let names = FieldNames::new(names);
+        let declared = &conversion.options.declared;
+        let is_binary = |number: usize| {
+            kind(
+                selection.field(number),
+                selection.field(number).data_type(),
+                options.numbers,
+            ) == drift::BINARY
+        };
+        let is_json = match &chosen.value {
+            ChosenValue::Raw(number) => {
+                conversion.rows == RowKind::Record && declared.reads_json() && !is_binary(*number)
+            }
+            ChosenValue::Object(_) => true,
+        };
         Ok(Self {
+            is_json,
+            schema: declared.written().map(|(_, schema)| schema.clone()),
             key_names: conversion.options.key.clone(),
-            key_form: conversion.rows.key_form(),
+            key_form: conversion.rows.key_form(conversion.options),
             chosen,
             selection,
             constants,
@@ -105,7 +126,7 @@ impl RecordMaker {
         row: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), BuildError> {
-        let json = Json::new(&self.options);
+        let json = Json::new(&self.options, self.schema.as_ref());
         let batch = &match self.constants[..] {
             [] => batch.clone(),
             ref constants => batch_with_constants(batch, constants).map_err(|e| BuildError::unreadable(path, e))?,
@@ -125,6 +146,10 @@ impl RecordMaker {
             .map(|&number| plain(number))
             .collect::<Result<Vec<_>, _>>()?;
         let mut value = match &self.chosen.value {
+            ChosenValue::Raw(number) if self.is_json => {
+                let field = self.selection.field(*number);
+                ValueMaker::Json(field.name(), json_encoder(field, &columns[*number], &json, path)?)
+            }
             ChosenValue::Raw(number) => ValueMaker::Raw(plain(*number)?),
             ChosenValue::Object(numbers) => ValueMaker::Object(
                 numbers
@@ -132,6 +157,10 @@ impl RecordMaker {
                     .map(|&number| json_encoder(self.selection.field(number), &columns[number], &json, path))
                     .collect::<Result<_, BuildError>>()?,
             ),
+        };
+        let form = match self.is_json {
+            true => ValueForm::Json,
+            false => ValueForm::Plain,
         };
         let deletes = self.delete.map(|number| columns[number].as_boolean());
         let columns_of_key = KeyColumns {
@@ -168,6 +197,12 @@ impl RecordMaker {
             }
             let value = match &mut value {
                 ValueMaker::Raw(plain) => plain.bytes(offset, &mut value_text),
+                ValueMaker::Json(name, encoder) if encoder.is_null(offset) => Err(format!("{name:?} is null")),
+                ValueMaker::Json(name, encoder) => {
+                    value_text.clear();
+                    encoder.encode(offset, &mut value_text);
+                    json.check(name).map(|()| &value_text[..])
+                }
                 ValueMaker::Object(encoders) => {
                     value_text.clear();
                     let written = self.names.write_object(&mut value_text, |field, out| {
@@ -183,7 +218,7 @@ impl RecordMaker {
                 }
             };
             match value {
-                Ok(value) => sink.accept(id, key, value)?,
+                Ok(value) => sink.accept(id, key, form, value)?,
                 Err(reason) => sink.refuse(id, reason, sample(batch, offset))?,
             }
         }
@@ -214,7 +249,7 @@ fn kind(field: &Field, data_type: &DataType, numbers: Numbers) -> String {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => drift::TEXT.to_owned(),
         DataType::FixedSizeBinary(16) if is_uuid(field) => "UUID".to_owned(),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            "binary".to_owned()
+            drift::BINARY.to_owned()
         }
         DataType::Int64 | DataType::UInt64 if numbers == Numbers::Text => "64-bit integer".to_owned(),
         integer if integer.is_integer() => "integer".to_owned(),
@@ -284,6 +319,7 @@ pub(super) fn describe(field: &Field) -> Column {
 
 enum ValueMaker<'a> {
     Raw(Plain<'a>),
+    Json(&'a str, NullableEncoder<'a>),
     Object(Vec<NullableEncoder<'a>>),
 }
 
@@ -318,7 +354,7 @@ enum Kind<'a> {
     Float(Scalars<'a>, Floats<'a>, NonFinite),
     /// Each type by its id.
     Union(&'a UnionArray, Vec<(i8, Plain<'a>)>),
-    Nested(NullableEncoder<'a>, &'a Json),
+    Nested(NullableEncoder<'a>, &'a Json<'a>),
 }
 
 impl<'a> Plain<'a> {
@@ -326,7 +362,7 @@ impl<'a> Plain<'a> {
         name: &'a str,
         field: &'a FieldRef,
         array: &'a ArrayRef,
-        json: &'a Json,
+        json: &'a Json<'_>,
         path: &Path,
     ) -> Result<Self, BuildError> {
         let kind = match array.data_type() {
@@ -450,10 +486,10 @@ impl<'a> Plain<'a> {
 fn json_encoder<'a>(
     field: &'a FieldRef,
     array: &'a ArrayRef,
-    json: &'a Json,
+    json: &'a Json<'_>,
     path: &Path,
 ) -> Result<NullableEncoder<'a>, BuildError> {
-    make_encoder(field, array.as_ref(), &json.options)
+    make_encoder(field, array.as_ref(), json.options_of(field))
         .map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
 }
 

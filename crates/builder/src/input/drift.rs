@@ -16,6 +16,9 @@ use crate::options::BuildOptions;
 /// The type of a column whose values are all null.
 pub(super) const NULL: &str = "null";
 
+/// The type of bytes.
+pub(super) const BINARY: &str = "binary";
+
 /// The type of texts.
 pub(super) const TEXT: &str = "text";
 

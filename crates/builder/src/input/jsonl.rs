@@ -18,6 +18,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::constants::Constant;
+use super::declared::ValueForm;
 use super::json::{FieldNames, write_string};
 use super::key::KeyColumns;
 use super::rows::RowSink;
@@ -147,8 +148,8 @@ impl Lines {
             }
             object.clear();
             match maker.make(line, &mut object, id) {
-                Ok((key, Some(value))) => sink.accept(id, &key, &value)?,
-                Ok((key, None)) => sink.accept(id, &key, &object)?,
+                Ok((key, Some(value))) => sink.accept(id, &key, ValueForm::Plain, &value)?,
+                Ok((key, None)) => sink.accept(id, &key, ValueForm::Json, &object)?,
                 Err(reason) => sink.refuse(id, reason, excerpt(line))?,
             }
         }
@@ -168,7 +169,7 @@ struct RecordMaker<'r, 'a> {
     all_found: bool,
 }
 
-/// The key, and the value unless it was already written as an object.
+/// The key, and the value unless it was already written as JSON.
 type Made<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
 
 impl<'r> RecordMaker<'r, '_> {
@@ -195,7 +196,7 @@ impl<'r> RecordMaker<'r, '_> {
         }
         let columns = KeyColumns {
             names: &options.key,
-            form: self.reading.rows.key_form(),
+            form: self.reading.rows.key_form(options),
         };
         let key = match &options.key[..] {
             [name] if columns.is_plain() => scalar(self.field(name)?, name)?,
@@ -212,6 +213,14 @@ impl<'r> RecordMaker<'r, '_> {
             }
         };
         let value = match &options.value {
+            ValueSelection::Column(name) if options.declared.reads_json() => {
+                let value = self.field(name)?.get();
+                if value == "null" {
+                    return Err(format!("{name:?} is null"));
+                }
+                object.extend_from_slice(value.as_bytes());
+                None
+            }
             ValueSelection::Column(name) => Some(plain(self.field(name)?, name)?),
             ValueSelection::Columns(names) => {
                 self.write_columns(names, object);
@@ -286,11 +295,8 @@ impl<'r> RecordMaker<'r, '_> {
     /// Whether a field is in the key, or excluded.
     fn is_left_out(&self, name: &str) -> bool {
         let options = self.reading.options;
-        options
-            .key
-            .iter()
-            .chain(&options.reading.exclude)
-            .any(|other| other == name)
+        let is_in = |names: &[String]| names.iter().any(|other| other == name);
+        is_in(&options.reading.exclude) || is_in(&options.key) && !options.declared.keeps(name)
     }
 
     fn schema(&self) -> Schema {

@@ -3,8 +3,8 @@
 //! Only the last part may contain a `:`. So the end of each part is unambiguous, without escapes that every client
 //! would have to write, too.
 //!
-//! The names of vertices in a row of a graph are such parts, too. They are written apart, each as one byte, which is 1 if
-//! the name is a number, its length in four bytes, little-endian, and its text.
+//! The names of vertices in a row of a graph are such parts, too, and so are the parts of a tuple. They are written apart, each as one byte, which is 1 if
+//! the part is a number, its length in four bytes, little-endian, and its text.
 
 /// The separator of the parts.
 const SEPARATOR: u8 = b':';
@@ -14,8 +14,8 @@ const SEPARATOR: u8 = b':';
 pub(crate) enum KeyForm {
     /// The text of the column; of several columns, their texts joined.
     Joined,
-    /// Names of vertices.
-    Names,
+    /// Parts that are written apart.
+    Parts,
 }
 
 /// The columns of a key.
@@ -43,7 +43,7 @@ impl KeyColumns<'_> {
         is_number: bool,
     ) -> Result<(), String> {
         let name = &self.names[number];
-        if self.form == KeyForm::Names {
+        if self.form == KeyForm::Parts {
             key.push(u8::from(is_number));
             let length = u32::try_from(part.len()).map_err(|_| format!("{name:?} is longer than 4 GiB"))?;
             key.extend_from_slice(&length.to_le_bytes());
@@ -66,13 +66,13 @@ impl KeyColumns<'_> {
     }
 }
 
-/// The names in a key of the form [`KeyForm::Names`], and whether each is a number.
-pub(super) fn names_in(mut key: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
+/// The parts of a key of the form [`KeyForm::Parts`], and whether each is a number.
+pub(super) fn parts_in(mut key: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     std::iter::from_fn(move || {
         let (&is_number, rest) = key.split_first()?;
         let (length, rest) = rest.split_first_chunk()?;
-        let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         key = rest;
-        Some((name, is_number == 1))
+        Some((part, is_number == 1))
     })
 }

@@ -13,6 +13,7 @@ mod avro_schema;
 mod columns;
 mod constants;
 mod csv;
+mod declared;
 mod decoded;
 mod discover;
 mod drift;
@@ -27,6 +28,7 @@ mod rows;
 mod table_format;
 mod text;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -118,6 +120,8 @@ pub(crate) struct Input {
     pub(crate) tallies: Vec<Vec<PartitionTally>>,
     pub(crate) samples: Vec<Vec<u8>>,
     pub(crate) schema: Schema,
+    /// The schemas of values that were encoded already.
+    pub(crate) schema_ids: BTreeSet<u16>,
 }
 
 /// Reads all rows, of files or of batches in memory, into the sort. Their kind decides what is appended for each.
@@ -142,7 +146,7 @@ pub(crate) fn read(
         schema: Mutex::new(None),
         optional: jsonl::OptionalColumns::new(&options.value),
     };
-    if matches!(rows, RowKind::Record(_) | RowKind::Edge) {
+    if matches!(rows, RowKind::Record | RowKind::Edge) {
         check_csv_columns(options, files)?;
     }
     let sample_values = options.compression == Compression::Zstd && !options.dry_run;
@@ -153,7 +157,7 @@ pub(crate) fn read(
             samples,
             bad_rows,
             progress,
-            rows,
+            (options, rows),
             files.first,
         );
         let result = reading.work(&mut sink);
@@ -179,11 +183,17 @@ pub(crate) fn read(
         }
         None => schema_of(options, |_| String::from("unknown")),
     };
-    let (tallies, samples): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+    let (mut tallies, mut samples, mut schema_ids) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for closed in read {
+        tallies.push(closed.tallies);
+        samples.push(closed.samples);
+        schema_ids.extend(closed.schema_ids);
+    }
     Ok(Input {
         tallies,
         samples: Samples::merge(samples),
         schema,
+        schema_ids,
     })
 }
 
@@ -366,7 +376,8 @@ impl Chosen {
                 }
                 let others = columns
                     .iter()
-                    .filter(|&&column| options.key.iter().chain(excluded).all(|other| other != column))
+                    .filter(|&&column| excluded.iter().all(|other| other != column))
+                    .filter(|&&column| !options.key.iter().any(|key| key == column) || options.declared.keeps(column))
                     .filter(|&&column| conversion.delete != Some(column));
                 ChosenValue::Object(others.map(|name| find(name)).collect::<Result<_, _>>()?)
             }

@@ -1,14 +1,17 @@
 //! The sink for rows of all readers: a good row goes into the sort, a bad row is counted.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX, ValueType};
+use fondaco_model::{KEY_BYTES_MAX, KeyType, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
 
-use super::key::{KeyForm, names_in};
+use super::declared::{Encoder, ValueForm};
+use super::key::{KeyForm, parts_in};
 use crate::error::BuildError;
 use crate::graph::{Mention, NAME_BYTES_MAX, Side};
+use crate::options::BuildOptions;
 use crate::progress::Progress;
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::samples::Samples;
@@ -23,8 +26,10 @@ const ROWS_PER_COUNT: u64 = 4096;
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowKind {
-    /// A record, whose value is of this type.
-    Record(ValueType),
+    /// A record.
+    Record,
+    /// A record whose key and value are encoded already.
+    Stored,
     /// A key to delete.
     Deletion,
     /// A vertex of a graph: its name, and its properties as a JSON object.
@@ -35,10 +40,10 @@ pub(crate) enum RowKind {
 
 impl RowKind {
     /// The form of the key columns.
-    pub(super) fn key_form(self) -> KeyForm {
-        match self {
-            Self::Record(_) | Self::Deletion => KeyForm::Joined,
-            Self::Vertex | Self::Edge => KeyForm::Names,
+    pub(super) fn key_form(self, options: &BuildOptions) -> KeyForm {
+        match (self, &options.declared.key_type) {
+            (Self::Vertex | Self::Edge, _) | (Self::Record | Self::Deletion, KeyType::Tuple(_)) => KeyForm::Parts,
+            (Self::Record | Self::Deletion | Self::Stored, _) => KeyForm::Joined,
         }
     }
 }
@@ -153,6 +158,13 @@ impl Target<'_> {
     }
 }
 
+/// The result of a thread's sink of rows.
+pub(crate) struct Closed {
+    pub(crate) tallies: Vec<PartitionTally>,
+    pub(crate) samples: Samples,
+    pub(crate) schema_ids: BTreeSet<u16>,
+}
+
 /// One thread's sink of rows.
 pub(crate) struct RowSink<'a> {
     target: Target<'a>,
@@ -160,6 +172,10 @@ pub(crate) struct RowSink<'a> {
     bad_rows: &'a BadRows,
     progress: &'a Progress,
     kind: RowKind,
+    /// Unless keys and values are stored as they are read.
+    encoder: Option<Encoder<'a>>,
+    /// The schemas of the values that were encoded already.
+    schema_ids: BTreeSet<u16>,
     /// The number of the first file in the build: readers count from 0.
     first_file: u32,
     /// Where a mention of a vertex is written to.
@@ -174,15 +190,20 @@ impl<'a> RowSink<'a> {
         samples: Samples,
         bad_rows: &'a BadRows,
         progress: &'a Progress,
-        kind: RowKind,
+        (options, kind): (&'a BuildOptions, RowKind),
         first_file: u32,
     ) -> Self {
+        let is_declared = matches!(kind, RowKind::Record | RowKind::Stored | RowKind::Deletion);
+        let encoder =
+            (is_declared && !options.declared.is_plain()).then(|| Encoder::new(&options.declared, &options.key));
         Self {
             target,
             samples,
             bad_rows,
             progress,
             kind,
+            encoder,
+            schema_ids: BTreeSet::new(),
             first_file,
             mention: Vec::new(),
             rows_uncounted: 0,
@@ -201,22 +222,44 @@ impl<'a> RowSink<'a> {
         }
     }
 
-    /// Accepts the key and value of a row. A key or value over the limits, or a value of another type, makes it a bad row.
+    /// Accepts the key and value of a row. A key or value over the limits, or of another type, makes it a bad row.
     #[inline]
-    pub(crate) fn accept(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+    pub(crate) fn accept(&mut self, row: RowId, key: &[u8], form: ValueForm, value: &[u8]) -> Result<(), BuildError> {
         match self.kind {
             RowKind::Vertex => self.accept_names(row, key, &[Side::Vertex], value),
             RowKind::Edge => self.accept_names(row, key, &[Side::From, Side::To], value),
-            RowKind::Deletion => self.append(row, key, b""),
-            RowKind::Record(ValueType::Ids) => match encode_ids(value) {
-                Ok(set) => self.append(row, key, &set),
-                Err(reason) => {
-                    let sample = format!("key {:?} value {:?}", excerpt(key), excerpt(value));
-                    self.refuse(row, reason, sample)
-                }
+            RowKind::Deletion => self.delete(row, key),
+            RowKind::Stored => match self
+                .encoder
+                .as_ref()
+                .map(|encoder| encoder.note(value, &mut self.schema_ids))
+            {
+                Some(Err(reason)) => self.refuse_value(row, reason, key, value),
+                Some(Ok(())) | None => self.append(row, key, value),
             },
-            RowKind::Record(_) => self.append(row, key, value),
+            RowKind::Record => {
+                let Some(encoder) = &self.encoder else {
+                    return self.append(row, key, value);
+                };
+                match encoder.key(key).and_then(|key| Ok((key, encoder.value(form, value)?))) {
+                    Ok((key, value)) => self.append(row, &key, &value),
+                    Err(reason) => self.refuse_value(row, reason, key, value),
+                }
+            }
         }
+    }
+
+    #[cold]
+    fn refuse_value(&mut self, row: RowId, reason: String, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+        let key: Vec<String> = match self.encoder.as_ref().is_some_and(Encoder::has_parts) {
+            true => parts_in(key).map(|(part, _)| format!("{:?}", excerpt(part))).collect(),
+            false => vec![format!("{:?}", excerpt(key))],
+        };
+        self.refuse(
+            row,
+            reason,
+            format!("key {} value {:?}", key.join(", "), excerpt(value)),
+        )
     }
 
     #[inline]
@@ -232,6 +275,14 @@ impl<'a> RowSink<'a> {
 
     /// Accepts the key of a row that deletes it.
     pub(crate) fn delete(&mut self, row: RowId, key: &[u8]) -> Result<(), BuildError> {
+        let encoded = match &self.encoder {
+            Some(encoder) => encoder.key(key),
+            None => Ok(key.into()),
+        };
+        let key = match &encoded {
+            Ok(encoded) => encoded,
+            Err(reason) => return self.refuse_value(row, reason.clone(), key, b""),
+        };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return self.refuse_lengths(row, key, b"");
         }
@@ -244,9 +295,9 @@ impl<'a> RowSink<'a> {
 
     /// Appends a mention of each named vertex, under its name. The first one takes the properties.
     fn accept_names(&mut self, row: RowId, key: &[u8], sides: &[Side], value: &[u8]) -> Result<(), BuildError> {
-        for (name, side) in names_in(key).map(|(name, _)| name).zip(sides) {
+        for (name, side) in parts_in(key).map(|(name, _)| name).zip(sides) {
             if let Some(reason) = fault_of_name(name, *side) {
-                let names: Vec<String> = names_in(key).map(|(name, _)| format!("{:?}", excerpt(name))).collect();
+                let names: Vec<String> = parts_in(key).map(|(name, _)| format!("{:?}", excerpt(name))).collect();
                 return self.refuse(row, reason, format!("{} {}", names.join(", "), excerpt(value)));
             }
         }
@@ -257,7 +308,7 @@ impl<'a> RowSink<'a> {
         self.count_row(row)?;
         let row = row.after(self.first_file);
         let mut properties = if value == b"{}" { b"" } else { value };
-        for ((name, is_number), side) in names_in(key).zip(sides) {
+        for ((name, is_number), side) in parts_in(key).zip(sides) {
             let mention = Mention {
                 side: *side,
                 is_number,
@@ -280,8 +331,7 @@ impl<'a> RowSink<'a> {
         } else {
             format!("the value has {} bytes, more than {VALUE_BYTES_MAX}", value.len())
         };
-        let sample = format!("key {:?} value {:?}", excerpt(key), excerpt(value));
-        self.refuse(row, reason, sample)
+        self.refuse_value(row, reason, key, value)
     }
 
     /// A bad row.
@@ -311,13 +361,17 @@ impl<'a> RowSink<'a> {
     }
 
     /// Ends the rows of this thread.
-    pub(crate) fn close(mut self) -> Result<(Vec<PartitionTally>, Samples), BuildError> {
+    pub(crate) fn close(mut self) -> Result<Closed, BuildError> {
         self.publish()?;
         let tallies = match self.target {
             Target::Sort(appender) => appender.close(),
             Target::Stream(_) => Vec::new(),
         };
-        Ok((tallies, self.samples))
+        Ok(Closed {
+            tallies,
+            samples: self.samples,
+            schema_ids: self.schema_ids,
+        })
     }
 }
 
@@ -333,14 +387,4 @@ fn fault_of_name(name: &[u8], side: Side) -> Option<String> {
     } else {
         None
     }
-}
-
-/// The encoded set of ids in a text, which may be a JSON array.
-fn encode_ids(value: &[u8]) -> Result<Vec<u8>, String> {
-    let text =
-        str::from_utf8(value).map_err(|_| "the value is no text: ids are written as 5,1,9 or [5, 1, 9]".to_owned())?;
-    let text = text.trim_ascii();
-    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let ids = fondaco_ids::parse_text(inner.unwrap_or(text)).map_err(|error| error.to_string())?;
-    fondaco_ids::encode(&ids).map_err(|error| error.to_string())
 }

@@ -55,11 +55,18 @@ pub fn commit(spec: &Spec, results: &str) -> Result<Committed, BuildError> {
     chunks.sort_by_key(|chunk| (chunk.partition, chunk.chunk));
     let mut patches: Vec<_> = tasks.iter().flat_map(|task| task.patches.iter().cloned()).collect();
     patches.sort_by_key(|patch| (patch.partition, patch.chunk));
+    let of_base = base.iter().flat_map(|base| &base.manifest.value_schemas);
+    let schema_ids = of_base
+        .map(|schema| schema.id)
+        .chain(options.declared.written_ids())
+        .collect();
     let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
         store: options.store.clone(),
         partitions: options.partitions,
-        value_type: options.value_type,
+        key_type: options.declared.key_type.clone(),
+        value_type: options.declared.value_type,
+        value_schemas: options.declared.value_schemas(&schema_ids),
         compression: options.compression,
         dictionary: None,
         records,

@@ -54,7 +54,7 @@ pub fn encode(spec: &Spec, input: impl Read, output: impl Write, progress: &Prog
             None => None,
         };
         let target = Target::Stream(&mut encoding);
-        let kind = RowKind::Record(options.value_type);
+        let kind = (&options, RowKind::Record);
         let mut sink = RowSink::new(target, Samples::new(false), &bad_rows, progress, kind, 0);
         rows.make(&batch, Path::new(ROWS), row, &mut sink)?;
         sink.close()?;
@@ -72,8 +72,7 @@ pub(super) fn rows(
     paths: &[PathBuf],
     schema: &Schema,
 ) -> Result<Rows, BuildError> {
-    let kind = RowKind::Record(options.value_type);
-    let conversion = Conversion::new(options, kind, paths, spec.delete.as_deref());
+    let conversion = Conversion::new(options, RowKind::Record, paths, spec.delete.as_deref());
     Rows::new(&conversion, 0, schema, Vec::new())
 }
 

@@ -26,7 +26,10 @@ pub fn plan(spec: &Spec, schema: impl Read) -> Result<Spec, BuildError> {
         base.check_schema(&rows.stored)?;
     }
     Ok(Spec {
-        value_type: options.value_type,
+        value_type: options.declared.value_type,
+        key_type: options.declared.key_type.clone(),
+        value_schemas: options.declared.value_schemas(&options.declared.written_ids()),
+        schema_id: options.declared.written_ids().first().copied(),
         compression: options.compression,
         numbers: Some(spec.numbers.clone().unwrap_or_else(|| "number".to_owned())),
         non_finite: Some(spec.non_finite.clone().unwrap_or_else(|| "fail".to_owned())),

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use fondaco_format::{Compression, Schema};
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_format::{Compression, Schema, ValueSchema};
+use fondaco_model::{KeyType, PartitionCount, StoreName, ValueType};
 use fondaco_storage::Location;
+use fondaco_typed::schemas_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::TaskError;
 use crate::build::check;
+use crate::declaration::Declaration;
 use crate::error::BuildError;
 use crate::increment::Base;
 use crate::options::{BuildOptions, NonFinite, Numbers, OnDuplicate, ReadOptions, ValueSelection};
@@ -48,9 +50,18 @@ pub struct Spec {
     /// The form of NaN and infinity: `fail`, `null` or `text`.
     #[serde(default)]
     pub non_finite: Option<String>,
-    /// The type of values: `bytes` or `ids`.
+    /// The type of values: any but `graph`.
     #[serde(default)]
     pub value_type: ValueType,
+    /// The type of keys.
+    #[serde(default)]
+    pub key_type: KeyType,
+    /// Of types of values with schemas: those of the store, as its manifests have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value_schemas: Vec<ValueSchema>,
+    /// The id of the one that rows become records of; `None`: the last.
+    #[serde(default)]
+    pub schema_id: Option<u16>,
     /// The compression of values.
     #[serde(default)]
     pub compression: Compression,
@@ -122,7 +133,13 @@ impl Spec {
                 non_finite: choice::<NonFinite>("non_finite", &self.non_finite)?,
                 allow_drift: false,
             },
-            value_type: self.value_type,
+            declared: Declaration {
+                value_type: self.value_type,
+                key_type: self.key_type.clone(),
+                schemas: schemas_of(self.value_type, &self.value_schemas)
+                    .map_err(|error| refused("value_schemas", &error))?,
+                schema_id: self.schema_id,
+            },
             value,
             on_duplicate: choice::<OnDuplicate>("on_duplicate", &self.on_duplicate)?,
             allow_empty: self.allow_empty,
@@ -167,7 +184,7 @@ impl Spec {
             return Err(TaskError::spec(reason).into());
         }
         let options = BuildOptions {
-            value_type: base.manifest.value_type,
+            declared: base.declaration(&options.declared)?,
             compression: base.manifest.compression,
             dictionary: base.dictionary.clone().map(Bytes::from),
             ..options

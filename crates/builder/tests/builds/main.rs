@@ -2,6 +2,7 @@
 
 mod columns;
 mod csv;
+mod declared;
 mod generate;
 mod graph;
 mod increment;

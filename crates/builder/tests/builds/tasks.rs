@@ -271,7 +271,7 @@ fn sets_of_ids_and_objects_of_all_columns_are_equal_too() {
     ]);
     let place = Place::new();
     write_parquet(&place.input("a.parquet"), &rows, 100);
-    place.build(|options| options.value_type = ValueType::Ids).unwrap();
+    place.build(|options| options.declared = ValueType::Ids.into()).unwrap();
     let ids = spec(&place, |spec| spec["value_type"] = json!("ids"));
     build_by_tasks(&ids, &rows).unwrap();
     check_equal(&place, &ids);
@@ -650,4 +650,35 @@ fn times_with_any_zone_are_instants() {
     assert_eq!(encoded["value"].as_binary::<i32>().value(0), b"1970-01-01T00:00:00Z");
     let of_column = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     assert_eq!(spec.schema.unwrap().values[0].r#type, of_column.to_string());
+}
+
+#[test]
+fn tasks_make_records_of_the_schema_in_their_plan() {
+    let text = r#"{"type":"record","name":"R","fields":[{"name":"v","type":"string"},{"name":"n","type":"long"}]}"#;
+    let keys = StringArray::from_iter_values((0..500).map(|n| format!("k{n}")));
+    let values = StringArray::from_iter_values((0..500).map(|n| n.to_string()));
+    let rows = table(vec![
+        ("k", Arc::new(keys)),
+        ("v", Arc::new(values)),
+        ("n", Arc::new(arrow_array::Int64Array::from_iter_values(0..500))),
+    ]);
+    let place = Place::new();
+    write_parquet(&place.input("a.parquet"), &rows, 100);
+    let schema = fondaco_schema::Schema::parse(ValueType::Avro, text.as_bytes(), None).unwrap();
+    place.built(|options| {
+        options.declared.value_type = ValueType::Avro;
+        options.declared.key_type = "(string,integer)".parse().unwrap();
+        options.declared.schemas.insert(7, schema);
+        options.key = vec!["k".to_owned(), "n".to_owned()];
+        options.value = ValueSelection::AllOthers;
+    });
+    let spec = spec(&place, |spec| {
+        spec["value"] = Value::Null;
+        spec["key"] = json!(["k", "n"]);
+        spec["key_type"] = json!("(string,integer)");
+        spec["value_type"] = json!("avro");
+        spec["value_schemas"] = json!([{"id": 7, "text": text}]);
+    });
+    build_by_tasks(&spec, &rows).unwrap();
+    check_equal(&place, &spec);
 }

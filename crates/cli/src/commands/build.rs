@@ -12,6 +12,7 @@ use fondaco_push::{BuildResult, BuiltIds, Earlier, IncrementResult, partition_co
 use fondaco_storage::Location;
 
 use super::WrongUsage;
+use super::declaration_options::DeclarationOptions;
 use super::graph_input::{self, GraphInput};
 use super::push_progress::with_job;
 use super::read_options::ReadOptions;
@@ -38,7 +39,7 @@ pub struct InputOptions {
     #[arg(long, value_name = "INPUT", requires = "incremental")]
     pub delete: Vec<String>,
 
-    /// The column with the key; several columns are joined as text with ":"; a.b is member b of column a
+    /// The column with the key; several columns are the parts of a tuple, or else are joined as text with ":"; a.b is member b of column a
     #[arg(
         long,
         value_name = "COLUMN,…",
@@ -55,10 +56,13 @@ pub struct InputOptions {
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     pub values: Option<Vec<String>>,
 
-    /// The type of values: bytes; or ids, lists of numbers such as 5,1,9 or [5, 1, 9], which become sorted sets; push takes
-    /// that of the store
+    /// The type of values: bytes; string, integer, json or messagepack; avro or protobuf, records of a schema; or ids, lists of numbers
+    /// such as 5,1,9 or [5, 1, 9], which become sorted sets; push takes that of the store
     #[arg(long, value_name = "TYPE")]
     pub value_type: Option<ValueType>,
+
+    #[command(flatten)]
+    pub declared: DeclarationOptions,
 
     /// The format of the input: parquet, avro, jsonl, csv or arrow; the default follows the file names
     #[arg(long)]
@@ -147,7 +151,7 @@ impl InputOptions {
                 (None, None) if is_graph => ValueSelection::Columns(Vec::new()),
                 (None, None) => ValueSelection::AllOthers,
             },
-            value_type: self.value_type.unwrap_or_default(),
+            declared: self.declared.declaration(self.value_type)?,
             on_duplicate: self.on_duplicate,
             bad_rows_max: self.max_bad_rows,
             allow_empty: self.allow_empty,
@@ -176,6 +180,7 @@ Example:
   fondaco deploy pymk /data/pymk-1
   fondaco build pymk changed.parquet --delete gone.csv --key member --value candidates \\
     --base /data/pymk-1 --output /data/pymk-2
+  fondaco build users users.parquet --key id --value-type avro --schema user.avsc --schema-id 1 --output /data/users-1
   fondaco build social KNOWS=knows.csv --edges from,to --symmetric --output /data/social-1
   zcat rows.tsv.gz | fondaco build pymk - --format csv --delimiter '\\t' --key country,id --output /data/pymk-2")]
 pub struct BuildCommandOptions {
@@ -196,7 +201,7 @@ pub struct BuildCommandOptions {
         id = "incremental",
         long = "base",
         value_name = "DIRECTORY",
-        conflicts_with_all = ["edges", "compress", "dictionary", "chunk_size", "value_type"]
+        conflicts_with_all = ["edges", "compress", "dictionary", "chunk_size", "value_type", "key_type"]
     )]
     pub base: Option<PathBuf>,
 

@@ -7,6 +7,7 @@ pub mod cluster;
 mod compact;
 pub mod completions;
 pub mod config;
+mod declaration_options;
 pub mod deploy;
 pub mod drain;
 pub mod export;

@@ -88,6 +88,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let push = Push {
         rows: input.graph.rows(),
         value_type: input.value_type,
+        key_type: input.declared.key_type.clone(),
         deletes: input.delete.clone(),
         incremental: options.incremental,
         same_schema: options.same_schema,

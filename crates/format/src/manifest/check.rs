@@ -44,6 +44,7 @@ impl Manifest {
             check_file(file, &expected)?;
         }
         self.check_patches()?;
+        self.check_schemas()?;
         self.check_increment()
     }
 
@@ -63,6 +64,22 @@ impl Manifest {
             check_file(&patch.patch, &name(&patch.patch, PATCH_KIND))?;
         }
         Ok(())
+    }
+
+    /// A type of values with schemas has at least one.
+    fn check_schemas(&self) -> Result<(), String> {
+        let ids: Vec<u16> = self.value_schemas.iter().map(|schema| schema.id).collect();
+        if self.value_type.has_schemas() == ids.is_empty() {
+            return Err(format!(
+                "it has {} schemas for values of type {}",
+                ids.len(),
+                self.value_type
+            ));
+        }
+        match ids.first() == Some(&0) || ids.windows(2).any(|pair| pair[0] >= pair[1]) {
+            true => Err(format!("the ids of its schemas are {ids:?}")),
+            false => Ok(()),
+        }
     }
 
     /// Each file must have the name derived from its chunk and its content, so that no name leads to another directory

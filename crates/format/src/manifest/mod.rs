@@ -3,7 +3,7 @@
 mod check;
 mod file;
 
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName, ValueType};
+use fondaco_model::{KeyType, PartitionCount, PartitionId, PartitionSet, StoreName, ValueType};
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::Checksum;
@@ -130,6 +130,19 @@ pub struct Column {
     pub r#type: String,
 }
 
+/// A schema of values, which begin with its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueSchema {
+    /// Its id in the store.
+    pub id: u16,
+    /// Of Avro its text; of Protobuf its serialized `FileDescriptorSet`, in base64.
+    pub text: String,
+    /// The full name of Protobuf's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
 /// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -150,8 +163,14 @@ pub struct Manifest {
     pub store: StoreName,
     /// The number of partitions.
     pub partitions: PartitionCount,
+    /// The type of keys.
+    #[serde(default, skip_serializing_if = "KeyType::is_bytes")]
+    pub key_type: KeyType,
     /// The type of values.
     pub value_type: ValueType,
+    /// The schemas of the values, by their ids, if the type of values has schemas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value_schemas: Vec<ValueSchema>,
     /// The compression of values.
     pub compression: Compression,
     /// The file of the compression dictionary, if there is one.
@@ -235,7 +254,9 @@ mod tests {
             format_version: crate::FORMAT_VERSION,
             store: "pymk".parse().unwrap(),
             partitions: 4.try_into().unwrap(),
+            key_type: KeyType::default(),
             value_type: ValueType::Bytes,
+            value_schemas: vec![],
             compression: Compression::None,
             dictionary: None,
             records: 5,
@@ -287,6 +308,35 @@ mod tests {
     fn a_manifest_round_trips() {
         assert_eq!(Manifest::from_bytes(&manifest().to_bytes()).unwrap(), manifest());
         assert_eq!(Manifest::from_bytes(&replaced("pymk", "pymk")).unwrap(), manifest());
+    }
+
+    #[test]
+    fn types_with_schemas_have_them_in_the_order_of_their_ids() {
+        let with = |value_type, ids: &[u16]| {
+            let schema = |&id: &u16| ValueSchema {
+                id,
+                text: "\"long\"".into(),
+                message: None,
+            };
+            let changed = Manifest {
+                key_type: "(string,integer)".parse().unwrap(),
+                value_type,
+                value_schemas: ids.iter().map(schema).collect(),
+                ..manifest()
+            };
+            (Manifest::from_bytes(&changed.to_bytes()), changed)
+        };
+        let (read, written) = with(ValueType::Avro, &[1, 3]);
+        assert_eq!(read.unwrap(), written);
+        for (value_type, ids) in [
+            (ValueType::Avro, &[][..]),
+            (ValueType::Avro, &[0]),
+            (ValueType::Avro, &[2, 1]),
+            (ValueType::Avro, &[1, 1]),
+            (ValueType::Json, &[1]),
+        ] {
+            assert!(with(value_type, ids).0.unwrap_err().is_corruption(), "{ids:?}");
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<C
     let texts = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     let build = BuildOptions {
         format: Some(InputFormat::Parquet),
-        value_type: store.value_type(),
+        declared: store.value_type().into(),
         value: ValueSelection::Column("value".to_owned()),
         memory_bytes: options.memory_bytes,
         threads: options.threads,

@@ -12,6 +12,7 @@ use fondaco_format::Column;
 use fondaco_model::ValueType;
 
 use super::constants::Constant;
+use super::declared::{ValueForm, write_text};
 use super::discover::without_compression;
 use super::json::{FieldNames, write_string};
 use super::key::KeyColumns;
@@ -85,11 +86,20 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
     });
     let columns_of_key = KeyColumns {
         names: &reading.options.key,
-        form: reading.rows.key_form(),
+        form: reading.rows.key_form(reading.options),
     };
     // Properties of a graph are compared with numbers.
     let numbers = reading.options.reading.numbers;
-    let has_numbers = reading.options.value_type == ValueType::Graph;
+    let declared = &reading.options.declared;
+    let has_numbers = declared.value_type == ValueType::Graph;
+    // The fields of a record have types.
+    let schema = declared.written().map(|(_, schema)| schema);
+    let reads_text = |place: usize| schema.map(|schema| schema.reads_text(Some(columns[place])));
+    let reads_text: Vec<Option<bool>> = (0..columns.len()).map(reads_text).collect();
+    let value_form = match &chosen.value {
+        ChosenValue::Raw(_) if !declared.reads_json() => ValueForm::Plain,
+        _ => ValueForm::Json,
+    };
     let (mut key, mut object) = (Vec::new(), Vec::new());
     let mut number = 0;
     while rows.next().map_err(failed)?.is_some() {
@@ -109,6 +119,13 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
                 }
             };
             let value = match &chosen.value {
+                ChosenValue::Raw(place) if value_form == ValueForm::Json => field(*place).and_then(|text| {
+                    let text =
+                        str::from_utf8(text).map_err(|_| format!("column {:?} is not UTF-8", columns[*place]))?;
+                    object.clear();
+                    write_text(text, schema.is_none_or(|schema| schema.reads_text(None)), &mut object);
+                    Ok(&object[..])
+                }),
                 ChosenValue::Raw(place) => field(*place),
                 ChosenValue::Object(places) => {
                     object.clear();
@@ -127,11 +144,12 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
                             out.extend_from_slice(text);
                             return Ok(());
                         }
-                        let text = std::str::from_utf8(text);
-                        write_string(
-                            text.map_err(|_| format!("column {:?} is not UTF-8", columns[place]))?,
-                            out,
-                        );
+                        let text =
+                            str::from_utf8(text).map_err(|_| format!("column {:?} is not UTF-8", columns[place]))?;
+                        match reads_text[place] {
+                            Some(reads_text) => write_text(text, reads_text, out),
+                            None => write_string(text, out),
+                        }
                         Ok::<(), String>(())
                     });
                     written.map(|()| &object[..])
@@ -140,7 +158,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
             let key = key_of(field, &chosen.key, columns_of_key, &mut key);
             match (key, value) {
                 (Ok(key), Ok(value)) => {
-                    sink.accept(id, key, value)?;
+                    sink.accept(id, key, value_form, value)?;
                     continue;
                 }
                 (Err(reason), _) | (_, Err(reason)) => reason,
