@@ -24,6 +24,7 @@ use crate::options::ReadOptions;
 use crate::quorum::{Home, QuorumCounters};
 use crate::read::{BatchReply, Directory, HealthPolicy, Steering};
 use crate::stats::ClientStats;
+use crate::streamed::Streamed;
 use crate::topology::Trouble;
 
 /// A client of one cluster. Cheap to clone; all clones share connections and learned state.
@@ -123,16 +124,31 @@ impl Client {
         keys: &[(StoreName, K)],
         options: &ReadOptions,
     ) -> Result<BatchReply, ClientError> {
-        let length = |(store, key): &(StoreName, K)| store.as_str().len() + 1 + key.as_ref().len();
-        let mut all = BytesMut::with_capacity(keys.iter().map(length).sum());
-        let mut wire_keys = Vec::with_capacity(keys.len());
-        for (store, key) in keys {
-            all.put_slice(store.as_str().as_bytes());
-            all.put_u8(b':');
-            all.put_slice(key.as_ref());
-            wire_keys.push(WireKey::parse(all.split().freeze())?);
+        self.read(wire_keys(keys)?, options).await
+    }
+
+    /// The values of many keys as they come, in any order, for callers that need not wait for all of them. All values of a store
+    /// are from one version; keys of versioned stores, and all others of their request, come together.
+    ///
+    /// # Errors
+    /// As [`Client::get_many`].
+    pub async fn stream<K: AsRef<[u8]>>(
+        &self,
+        keys: &[(StoreName, K)],
+        options: &ReadOptions,
+    ) -> Result<Streamed, ClientError> {
+        self.read_streamed(wire_keys(keys)?, options).await
+    }
+
+    /// The same of keys that are encoded for the wire.
+    ///
+    /// # Errors
+    /// As [`Client::get_many`].
+    pub async fn read_streamed(&self, keys: Vec<WireKey>, options: &ReadOptions) -> Result<Streamed, ClientError> {
+        match self.inner.any_versioned(&keys) {
+            false => Streamed::begin(&self.inner, keys, options),
+            true => Ok(Streamed::of(self.inner.read_mixed(keys, options).await?)),
         }
-        self.read(wire_keys, options).await
     }
 
     /// The values of keys that are encoded for the wire, for servers that forward. [`Client::get`] and
@@ -188,6 +204,19 @@ impl Client {
             }),
         }
     }
+}
+
+/// Keys as they are on the wire, all in one allocation.
+fn wire_keys<K: AsRef<[u8]>>(keys: &[(StoreName, K)]) -> Result<Vec<WireKey>, ClientError> {
+    let length = |(store, key): &(StoreName, K)| store.as_str().len() + 1 + key.as_ref().len();
+    let mut all = BytesMut::with_capacity(keys.iter().map(length).sum());
+    let wire_key = |(store, key): &(StoreName, K)| {
+        all.put_slice(store.as_str().as_bytes());
+        all.put_u8(b':');
+        all.put_slice(key.as_ref());
+        Ok(WireKey::parse(all.split().freeze())?)
+    };
+    keys.iter().map(wire_key).collect()
 }
 
 impl Inner {

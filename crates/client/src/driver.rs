@@ -31,9 +31,9 @@ use crate::trace::{Parts, Sent, Tracing};
 const BACKGROUND_MAX: usize = 4096;
 
 /// An operation that is being driven.
-struct Run<O: Operation<Request: Request<Reply = O::Reply>>> {
+pub(crate) struct Run<O: Operation<Request: Request<Reply = O::Reply>>> {
     inner: Arc<Inner>,
-    operation: O,
+    pub(crate) operation: O,
     inbox: OwnInbox<O::Reply>,
     snapshot: Arc<Snapshot>,
     newer: Option<watch::Receiver<Option<Arc<Snapshot>>>>,
@@ -132,7 +132,7 @@ impl Inner {
         }
     }
 
-    fn begin<O: Operation<Request: Request<Reply = O::Reply>>>(
+    pub(crate) fn begin<O: Operation<Request: Request<Reply = O::Reply>>>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Environment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
@@ -192,7 +192,7 @@ impl Inner {
 
 impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     /// Runs the operation until `is_there` holds.
-    async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
+    pub(crate) async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
         let inner = Arc::clone(&self.inner);
         let mut sleep = inner.alarm.sleep();
         loop {

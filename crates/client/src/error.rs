@@ -145,6 +145,11 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether there was no answer in time, in contrast to an answer that is an error.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
     /// The code that a server puts before the message when it returns this error over RESP.
     pub fn code(&self) -> &'static str {
         match self {

@@ -53,6 +53,18 @@ pub struct PutOptions {
     pub attempt: Option<Duration>,
 }
 
+impl ReadOptions {
+    /// The same options for a request that ends at this deadline with the values that came in time. For each other key it has
+    /// the [error](crate::ClientError::is_late).
+    pub fn within(self, deadline: Duration) -> Self {
+        Self {
+            deadline,
+            partial: Partial::PerKey,
+            ..self
+        }
+    }
+}
+
 impl Default for PutOptions {
     fn default() -> Self {
         Self {

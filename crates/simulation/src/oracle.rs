@@ -172,10 +172,17 @@ impl World {
     /// Checks the result of a read.
     pub(crate) fn read_ended(&mut self, keys: Arc<Vec<WireKey>>, read: ReaderRead) {
         let begun_ms = read.begun_ms;
-        let reply = match read.read.finish() {
+        let mut reply = match read.read.finish() {
             Ok(reply) => reply,
             Err(error) => return self.violation(format!("a read that allows errors by key failed: {error}")),
         };
+        if let Some(taken) = read.taken {
+            if taken.len() != keys.len() {
+                let counts = (taken.len(), keys.len());
+                return self.violation(format!("a read of {} keys has {} answers", counts.1, counts.0));
+            }
+            taken.into_iter().for_each(|(at, answer)| reply.values[at] = answer);
+        }
         let mut of_store = BTreeMap::<&str, BTreeSet<u64>>::new();
         let mut broken = None;
         for (key, value) in keys.iter().zip(&reply.values) {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use fondaco_client::ClientError;
 use fondaco_client::read::Read;
 use fondaco_decisions::{Agent, Controller, LocalReplicas, ReplicaKey, ServingSet};
 use fondaco_model::cluster::ClusterView;
@@ -86,10 +88,15 @@ pub(crate) struct Reader {
     pub(crate) announced: bool,
 }
 
+/// The answer for the key with this index.
+pub(crate) type TakenAnswer = (usize, Result<Option<Bytes>, ClientError>);
+
 /// A read in progress.
 #[derive(Debug)]
 pub(crate) struct ReaderRead {
     pub(crate) read: Read,
+    /// The answers that were taken before all were there, with the indices of their keys, if they are taken so.
+    pub(crate) taken: Option<Vec<TakenAnswer>>,
     pub(crate) begun_ms: u64,
     /// The time of its next scheduled wake-up.
     pub(crate) wake_us: u64,

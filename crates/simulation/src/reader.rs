@@ -117,8 +117,11 @@ impl World {
             ..ReadOptions::default()
         };
         if let Ok(read) = Read::start(Arc::new(keys), options, &caller.env(now_us, 0)) {
+            // The answers of every other read are taken as they come.
+            let is_streamed = number % 2 == 1;
             let read = ReaderRead {
-                read,
+                read: if is_streamed { read.streamed() } else { read },
+                taken: is_streamed.then(Vec::new),
                 begun_ms,
                 wake_us: u64::MAX,
             };
@@ -161,6 +164,11 @@ impl World {
                 keys: sub.request.keys().cloned().collect(),
             };
             questions.push((to, question));
+        }
+        if let Some(taken) = &mut under_way.taken
+            && read.fresh() > 0
+        {
+            taken.extend(read.take_fresh().answers);
         }
         let refresh = read.take_refresh();
         while read.take_suspended().is_some() {}

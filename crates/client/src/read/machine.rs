@@ -20,6 +20,7 @@ use super::effort::Tally;
 use super::planner::{Sticky, Strategy, named};
 use super::reply::{BatchReply, PinnedStore};
 use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
+use super::streamed::HandingOut;
 use super::value_budget::HeldBudget;
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
@@ -61,6 +62,8 @@ pub struct Read {
     pub(super) tally: Tally,
     /// The values' share of the memory limit.
     pub(super) room: HeldBudget,
+    /// The answers to be handed out before all are there, if the caller takes them so.
+    pub(super) handing_out: Option<HandingOut>,
     /// The error that the whole request fails with.
     pub(super) failed: Option<ClientError>,
 }
@@ -174,6 +177,7 @@ impl Read {
             repins: 0,
             tally: Tally::new(env.now_us),
             room: HeldBudget::of(options.room.clone()),
+            handing_out: None,
             failed: None,
             directory: Arc::clone(env.latest),
             keys,
@@ -294,18 +298,13 @@ impl Read {
             let sent = self.asks.all().filter(|ask| ask.sent_us != NEVER);
             sent.filter(|ask| purposes.contains(&ask.purpose.purpose)).count() as u32
         };
-        let pinned = |part: Part| PinnedStore {
-            name: part.name,
-            id: part.id,
-            version: part.version,
-        };
         Ok(BatchReply {
             retried: sent(&[Purpose::Retry, Purpose::Redirect]),
             room: self.room,
             hedged: sent(&[Purpose::Hedge]),
             effort: self.tally.effort.unwrap_or_default(),
             sub_requests: sent(&[Purpose::First, Purpose::Retry, Purpose::Redirect, Purpose::Hedge]),
-            stores: self.parts.into_iter().map(pinned).collect(),
+            stores: self.parts.iter().map(PinnedStore::of).collect(),
             values: self
                 .states
                 .into_iter()
@@ -326,6 +325,7 @@ impl Read {
         self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
         state.answer = Some(Ok(value));
         self.unanswered -= 1;
+        self.note_fresh(key);
     }
 
     /// A key will have no value.
@@ -338,5 +338,6 @@ impl Read {
         self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
         state.answer = Some(Err(error));
         self.unanswered -= 1;
+        self.note_fresh(key);
     }
 }

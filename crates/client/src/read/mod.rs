@@ -18,6 +18,7 @@ mod planner;
 mod reply;
 mod state;
 mod steering;
+mod streamed;
 mod threshold;
 mod value_budget;
 
@@ -39,4 +40,5 @@ pub use planner::{
 pub use reply::{BatchReply, PinnedStore};
 pub use state::KeyPlaces;
 pub use steering::{ReadCounts, Steering, SteeringPolicy};
+pub use streamed::Chunk;
 pub use value_budget::{HeldBudget, ValueBudget};

@@ -230,7 +230,11 @@ impl Read {
                 continue;
             };
             if (version, store.id) != (part.version, part.id) {
-                self.repin(place, (store.id, version), env);
+                match &self.handing_out {
+                    // Answers of its version were handed out: the others are asked for at that version, as long as nodes have it.
+                    Some(handing_out) if handing_out.has_begun => part.in_flux = false,
+                    _ => self.repin(place, (store.id, version), env),
+                }
             }
         }
         if is_newer && self.backoff.is_on() {
@@ -271,6 +275,9 @@ impl Read {
             self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
             state.asked.clear();
             keys.push(key as u32);
+        }
+        if let Some(handing_out) = &mut self.handing_out {
+            handing_out.forget(|key| usize::from(self.states[key].part) == place);
         }
         self.ask_for(keys, Purpose::Redirect, env);
     }

@@ -5,6 +5,7 @@ use fondaco_model::{StoreName, VersionNumber};
 use smallvec::SmallVec;
 
 use super::effort::Effort;
+use super::state::Part;
 use super::value_budget::HeldBudget;
 use crate::error::ClientError;
 
@@ -20,6 +21,16 @@ pub struct PinnedStore {
     pub id: u16,
     /// The version that all values are from.
     pub version: VersionNumber,
+}
+
+impl PinnedStore {
+    pub(super) fn of(part: &Part) -> Self {
+        Self {
+            name: part.name.clone(),
+            id: part.id,
+            version: part.version,
+        }
+    }
 }
 
 /// The answer to a request.
@@ -42,4 +53,12 @@ pub struct BatchReply {
     pub effort: Effort,
     /// The values' share of the memory limit: drop it with them.
     pub room: HeldBudget,
+}
+
+impl BatchReply {
+    /// The indices of the keys without an answer in time: they may exist or not.
+    pub fn late(&self) -> impl Iterator<Item = usize> + '_ {
+        let values = self.values.iter().enumerate();
+        values.filter_map(|(at, value)| value.as_ref().is_err_and(ClientError::is_late).then_some(at))
+    }
 }

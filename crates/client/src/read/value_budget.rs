@@ -107,8 +107,19 @@ impl HeldBudget {
         }
     }
 
+    /// Moves the memory of values into a share of its own.
+    pub(super) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = self.room.as_ref().map_or(0, |_| bytes as u64);
+        debug_assert!(bytes <= self.bytes, "more is moved than was taken");
+        self.bytes -= bytes;
+        Self {
+            room: self.room.clone(),
+            bytes,
+        }
+    }
+
     /// Returns the memory of a value.
-    pub(super) fn give_back(&mut self, bytes: usize) {
+    pub fn give_back(&mut self, bytes: usize) {
         if let Some(room) = &self.room {
             debug_assert!(bytes as u64 <= self.bytes, "more is returned than was taken");
             room.give_back(bytes as u64);

@@ -37,6 +37,8 @@ struct Faults {
 struct World {
     random: Rng,
     faults: Faults,
+    /// Whether answers are taken before all are there.
+    is_streamed: bool,
     now_us: u64,
     /// The number of each store, and its current version.
     current: BTreeMap<&'static str, (u16, u64)>,
@@ -55,6 +57,7 @@ impl World {
         Self {
             random: Rng::with_seed(seed),
             faults,
+            is_streamed: false,
             now_us: 1,
             caller: Caller::new(topology(&current), ZONE),
             current,
@@ -124,6 +127,10 @@ impl World {
         let began_us = self.now_us;
         let deadline_us = began_us + options.deadline.as_micros() as u64;
         let mut read = Read::start(Arc::clone(keys), options.clone(), &self.env())?;
+        let mut taken = BTreeMap::new();
+        if self.is_streamed {
+            read = read.streamed();
+        }
         let mut events = Agenda::default();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
         // The time until which each unanswered request counts.
@@ -167,6 +174,11 @@ impl World {
                 let after_us = self.random.u64(..50_000);
                 events.put(self.now_us + after_us, Event::Directory);
             }
+            if self.is_streamed && (read.is_over() || self.random.u8(..4) == 0) {
+                for (key, answer) in read.take_fresh().answers {
+                    assert!(taken.insert(key, answer).is_none(), "a key has one answer");
+                }
+            }
             if read.is_over() {
                 break;
             }
@@ -200,7 +212,10 @@ impl World {
         assert!(self.now_us <= deadline_us);
         self.now_us += 1_000;
         self.probe();
-        let reply = read.finish()?;
+        let mut reply = read.finish()?;
+        if self.is_streamed {
+            reply.values = taken.into_values().collect();
+        }
         self.check(keys, &reply, options);
         Ok(reply)
     }
@@ -293,10 +308,12 @@ proptest! {
         faults in (0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300),
         per_key: bool,
         hedge: bool,
+        is_streamed: bool,
     ) {
         let (unsent, lost, never, refused_elsewhere, errors, swaps) = faults;
         let faults = Faults { unsent, lost, never, refused_elsewhere, errors, swaps };
         let mut world = World::new(seed, faults);
+        world.is_streamed = is_streamed;
         let options = options(if per_key { Partial::PerKey } else { Partial::Fail }, hedge);
         for count in counts {
             let keys = keys(&mut world.random, count);

@@ -1,12 +1,15 @@
 //! The answers of a healthy cluster, and how requests are divided over nodes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::read::{NearestFirst, RoundRobin, SUB_REQUEST_KEYS_MAX};
-use fondaco_client::{ClientError, Partial, ReadOptions};
+use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
+use fondaco_model::StoreName;
 
 use super::harness::{Cluster, id, keys, name, value_of, within};
+use super::server::Behaviour;
 
 #[tokio::test]
 async fn values_have_the_order_of_keys_and_their_version() {
@@ -206,4 +209,57 @@ async fn requests_over_the_limit_are_refused_at_once() {
             in_flight: 2
         })
     );
+}
+
+/// The places of keys by whether the first node of a cluster without replicas has them.
+fn of_first_node(client: &Client, keys: &[(StoreName, String)]) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let topology = client.topology().unwrap();
+    (0..keys.len()).partition(|&at| {
+        let key = WireKey::new(&keys[at].0, keys[at].1.as_bytes()).unwrap();
+        let partition = topology.partitions.partition_of(key.slot());
+        topology.owners[partition.get() as usize] == [id(1)]
+    })
+}
+
+#[tokio::test]
+async fn streamed_values_come_before_those_of_a_node_that_has_not_answered_yet() {
+    let cluster = Cluster::start(4, 1).await;
+    let client = cluster.client().await;
+    let keys = keys(3 * SUB_REQUEST_KEYS_MAX);
+    let (held, others) = of_first_node(&client, &keys);
+    cluster.nodes[0].behave(Behaviour::Hold);
+    let mut values = client.stream(&keys, &within(60_000)).await.unwrap();
+    let mut came = BTreeMap::new();
+    while came.len() < others.len() {
+        let chunk = values.next().await.unwrap().expect("more values");
+        assert!(!chunk.answers.is_empty());
+        came.extend(chunk.answers);
+    }
+    assert!(came.keys().eq(&others));
+    assert!(!values.is_over());
+    cluster.nodes[0].behave(Behaviour::Answer);
+    while let Some(chunk) = values.next().await.unwrap() {
+        came.extend(chunk.answers);
+    }
+    assert_eq!(came.len(), others.len() + held.len());
+    for (at, value) in came {
+        assert_eq!(value, Ok(Some(value_of(1, &keys[at].1))), "{}", keys[at].1);
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_a_deadline_has_the_values_that_came_and_tells_the_others_from_absent_ones() {
+    let cluster = Cluster::start(4, 1).await;
+    let client = cluster.client().await;
+    let mut keys = keys(100);
+    keys[10].1 = "absent".into();
+    let (held, others) = of_first_node(&client, &keys);
+    cluster.nodes[0].behave(Behaviour::Hold);
+    let options = ReadOptions::default().within(Duration::from_millis(100));
+    let reply = client.get_many(&keys, &options).await.unwrap();
+    assert!(reply.late().eq(held.iter().copied()));
+    for at in others {
+        let expected = (at != 10).then(|| value_of(1, &keys[at].1));
+        assert_eq!(reply.values[at], Ok(expected));
+    }
 }
