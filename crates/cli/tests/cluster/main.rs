@@ -18,6 +18,7 @@ mod groups;
 mod hook;
 mod identities;
 mod idle;
+mod large_batches;
 mod move_faults;
 mod moves;
 mod network;

@@ -11,6 +11,7 @@ mod quota;
 mod scan;
 mod single_flight;
 mod steered;
+mod streamed;
 mod versioned;
 
 use std::cell::{OnceCell, RefCell};
@@ -21,8 +22,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
 use fondaco_catalog::{Catalog, Setting, StoreId};
-use fondaco_client::read::{HeldBudget, ValueBudget};
-use fondaco_client::{Client, ClientBuilder, ClientError, Partial, ReadOptions};
+use fondaco_client::read::{HeldBudget, PinnedStore, ValueBudget};
+use fondaco_client::{BatchReply, Client, ClientBuilder, ClientError, Partial, ReadOptions};
 use fondaco_metrics::{Counter, LoopMetrics};
 use fondaco_model::{NodeId, StoreKind, VersionNumber};
 use fondaco_protocol::WireKey;
@@ -35,6 +36,7 @@ use crate::server::ServerState;
 pub(crate) use admission::UnderWay;
 pub(crate) use quota::Quotas;
 pub(crate) use steered::Steered;
+pub(crate) use streamed::{Begun, Streamed};
 
 /// A key to be asked for.
 #[derive(Clone, Copy)]
@@ -153,15 +155,20 @@ impl Forwarder {
     /// Reads keys from the nodes that have them, or, on a router, from its cache. One answer for each
     /// key, in order.
     pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
+        match self.may_cache(catalog, keys) {
+            true => self.read_cached(catalog, keys, steered).await,
+            false => self.read_anew(catalog, keys, steered).await,
+        }
+    }
+
+    /// Whether the values of these keys may be in this process's cache.
+    fn may_cache(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> bool {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
         // The answers of hybrid stores change within a version.
         let changes = keys
             .iter()
             .any(|key| catalog.stores()[key.store as usize].kind == StoreKind::Hybrid);
-        match is_router && !changes && self.has_cache() {
-            true => self.read_cached(catalog, keys, steered).await,
-            false => self.read_anew(catalog, keys, steered).await,
-        }
+        is_router && !changes && self.has_cache()
     }
 
     async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
@@ -260,30 +267,22 @@ impl Forwarder {
         let _under_way = UnderWay::of(self, count);
         self.metrics.add(Counter::ForwardedLookups, count as u64);
         let options = steered.apply(self.read_options());
-        let reply = match client.read(wire_keys, &options).await {
-            Ok(reply) => reply,
-            Err(error) => return failed(&error),
-        };
-        self.metrics
-            .add(Counter::ForwardRequests, u64::from(reply.sub_requests));
-        self.metrics.add(Counter::ForwardRetries, u64::from(reply.retried));
-        self.metrics.add(Counter::ForwardHedges, u64::from(reply.hedged));
-        // Of the store that the client knew by this name: it may have heard of another one than the catalog.
-        let source_of = |store: u16| {
-            let name = &catalog.stores()[store as usize].name;
-            let pinned = reply.stores.iter().find(|pinned| pinned.name == *name)?;
-            Some(StoreVersion {
-                store: StoreId::new(pinned.id)?,
-                version: pinned.version,
-            })
-        };
-        let mut answers = Vec::with_capacity(count);
+        match client.read(wire_keys, &options).await {
+            Ok(reply) => self.answers(catalog, keys, reply),
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// The answers for keys out of the client library's reply for them.
+    fn answers(&self, catalog: &Catalog, keys: &[Wanted<'_>], reply: BatchReply) -> Answers {
+        self.count_requests(&reply);
+        let mut answers = Vec::with_capacity(keys.len());
         let mut failures = 0;
         // As a rule the same store as that of the key before.
         let (mut store, mut source) = (None, None);
         for (wanted, value) in keys.iter().zip(reply.values) {
             if store != Some(wanted.store) {
-                (store, source) = (Some(wanted.store), source_of(wanted.store));
+                (store, source) = (Some(wanted.store), source_of(catalog, wanted.store, &reply.stores));
             }
             answers.push(match (value, source) {
                 (Ok(value), Some(source)) => Answered {
@@ -302,6 +301,13 @@ impl Forwarder {
             each: answers,
             room: reply.room,
         }
+    }
+
+    fn count_requests(&self, reply: &BatchReply) {
+        self.metrics
+            .add(Counter::ForwardRequests, u64::from(reply.sub_requests));
+        self.metrics.add(Counter::ForwardRetries, u64::from(reply.retried));
+        self.metrics.add(Counter::ForwardHedges, u64::from(reply.hedged));
     }
 
     fn deadline(&self) -> Duration {
@@ -353,6 +359,17 @@ impl Forwarder {
             self.metrics.cache_bytes.store(cache.bytes(), Relaxed);
         }
     }
+}
+
+/// The version that values of the store at a place in the catalog are from. The client library knew it by this name: it may have
+/// heard of another one than the catalog.
+fn source_of(catalog: &Catalog, store: u16, stores: &[PinnedStore]) -> Option<StoreVersion> {
+    let name = &catalog.stores()[store as usize].name;
+    let pinned = stores.iter().find(|pinned| pinned.name == *name)?;
+    Some(StoreVersion {
+        store: StoreId::new(pinned.id)?,
+        version: pinned.version,
+    })
 }
 
 /// The client library for the cluster that this process is in.

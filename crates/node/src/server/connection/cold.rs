@@ -23,6 +23,8 @@ use crate::server::window::{Failure, KeyPlace, OUTPUT_BYTES_MAX, WindowCursor};
 const READS_MAX: usize = 64;
 /// How far ahead of the key that is being answered cold ones are looked for.
 const KEYS_AHEAD: usize = 256;
+/// Before the values of a large batch wait for the disk, those that are there are sent if they have this many bytes.
+const EARLY_BYTES: usize = 16 * 1024;
 /// The longest that a peer may say it waits, in milliseconds: a day.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
@@ -73,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         catalog: Arc<Catalog>,
         mut place: WindowCursor,
         mut reads: Reads,
-        others: Others,
+        mut others: Others,
         started: Instant,
     ) -> io::Result<()> {
         loop {
@@ -82,18 +84,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 break;
             }
             self.hold(reads.bytes);
-            if self.output.len() > OUTPUT_BYTES_MAX {
-                self.send_so_far(started).await?;
-            }
             let at = place.key;
+            if others.is_awaited(at, &self.window) {
+                self.await_more(at, &mut others, &catalog, started).await?;
+                continue;
+            }
+            if self.output.len() > OUTPUT_BYTES_MAX {
+                others.meanwhile(self.send_so_far(started)).await?;
+            }
             let known_bytes = self.known_bytes(&others, at);
-            self.make_room_for(known_bytes, started).await?;
+            if !self.has_room_for_more(known_bytes) {
+                others.meanwhile(self.make_room_for(known_bytes, started)).await?;
+            }
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             if let Some(answer) = others.get(at).or_else(|| self.window.known(at)) {
                 if matches!(self.window.place(at), KeyPlace::Replicas | KeyPlace::Known(_)) {
                     self.tally.count_replicas(answer);
                 }
                 self.window.answer_with(&mut place, answer, &mut reply);
+                others.is_written(at, &self.window);
                 continue;
             }
             self.read_ahead_from(&mut reads, at, &catalog, &others);
@@ -101,9 +110,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(read) => {
                     // Its bytes are held until they are copied into the replies.
                     let bytes = read.bytes();
+                    if self.output.len() >= EARLY_BYTES && self.window.is_streamed() {
+                        others.meanwhile(self.send_so_far(started)).await?;
+                    }
                     self.make_room_for(2 * bytes, started).await?;
                     self.hold(reads.bytes + bytes);
-                    self.finish(&place, &catalog, read, started).await
+                    others.meanwhile(self.finish(&place, &catalog, read, started)).await
                 }
                 None => match self.window.look_up(at, &catalog) {
                     Ok(Lookup::Found(value)) if !self.has_room_for_more(value.len()) => {
@@ -166,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Sends the replies that there are, if the client wants them.
-    async fn send_so_far(&mut self, started: Instant) -> io::Result<()> {
+    pub(super) async fn send_so_far(&mut self, started: Instant) -> io::Result<()> {
         match self.session.replies {
             Replies::On => self.write(started).await,
             Replies::Off | Replies::SkipNext | Replies::Skip => {

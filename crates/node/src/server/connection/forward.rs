@@ -2,6 +2,10 @@
 //!
 //! They are asked for together, before the first reply of the window is written: so the replies can still
 //! be made of one version of each store, when a node that answered has swapped before this one, or after.
+//!
+//! The values of a large batch are sent as they come, in the order of its keys. From the first one on, all keys are
+//! read from the versions that the batch began with. As long as the client is slow to receive, values that come
+//! take room as those of any batch.
 
 use std::io;
 use std::pin::pin;
@@ -17,7 +21,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
 use super::input::INPUT_ROOM_MAX;
-use crate::forward::{Answered, Answers, StoreVersion, ValueAnswer, Wanted};
+use crate::forward::{Answered, Answers, Begun, Forwarder, StoreVersion, Streamed, ValueAnswer, Wanted};
+use crate::server::clients::Phase;
 use crate::server::event_loop::LoopContext;
 use crate::server::events;
 use crate::server::loop_memory::INPUT_BYTES;
@@ -30,6 +35,10 @@ pub(super) struct Others {
     answers: Vec<Option<Answered>>,
     /// The room of their values, until they are sent.
     room: HeldBudget,
+    /// The answers that are still awaited.
+    rest: Option<Streamed>,
+    /// Whether answers are dropped as soon as they are written.
+    is_streamed: bool,
 }
 
 /// The error for a key that has no answer.
@@ -58,6 +67,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let place = WindowCursor::default();
         self.run_waiting(catalog, place, reads, others, started).await
     }
+
+    /// Waits for further answers of other nodes, when the values before them are sent.
+    #[cold]
+    pub(super) async fn await_more(
+        &mut self,
+        at: usize,
+        others: &mut Others,
+        catalog: &Catalog,
+        started: Instant,
+    ) -> io::Result<()> {
+        others.meanwhile(self.send_so_far(started)).await?;
+        self.client.note(Phase::Waiting, self.context.shared.now_ms());
+        let input_bytes = self.input.len();
+        {
+            let more = pin!(others.await_more(at, &self.context.forwarder, &self.window, catalog));
+            tokio::select! {
+                biased;
+                () = more => {}
+                error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
+            }
+        }
+        self.naming.unnamed += self.input.len() - input_bytes;
+        Ok(())
+    }
 }
 
 /// Asks replicas and other nodes for the keys of a window that are with them; and other nodes for all keys of a store, where
@@ -72,13 +105,19 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     let of_versioned = keys_with(|place| matches!(place, KeyPlace::Replicas));
     let mut others = Others {
         answers: (0..window.key_count()).map(|_| None).collect(),
-        room: HeldBudget::default(),
+        ..Others::default()
     };
     let forwarder = &context.forwarder;
+    let mut begun = None;
     let (batch, versioned, events) = tokio::join!(
         async {
             match &of_batch[..] {
                 [] => Answers::default(),
+                keys if window.is_streamed() => {
+                    let (keys, wanted) = (keys.to_vec(), |at| wanted_at(window, at));
+                    begun = Some(forwarder.begin_streamed(catalog, keys, wanted, window.steered()).await);
+                    Answers::default()
+                }
                 keys => forwarder.read(catalog, &wanted(window, keys), window.steered()).await,
             }
         },
@@ -95,10 +134,13 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
         events::read(forwarder, window, catalog, &of_events),
     );
     others.note(&of_events, events);
-    others.note(&of_batch, batch);
     others.note(&of_versioned, versioned);
-    // A single key is of one version.
-    let repeated = match of_batch.is_empty() || window.key_count() == 1 {
+    match begun {
+        None => others.note(&of_batch, batch),
+        Some(begun) => others.note_begun(begun),
+    }
+    // A single key is of one version, and so are those that are still awaited.
+    let repeated = match of_batch.is_empty() || window.key_count() == 1 || others.rest.is_some() {
         true => Vec::new(),
         false => keys_of_several_versions(window, catalog, &others),
     };
@@ -137,6 +179,59 @@ impl Others {
         self.room.join(answers.room);
     }
 
+    fn note_begun(&mut self, begun: Begun) {
+        for (at, answer) in begun.answers {
+            self.answers[at] = Some(answer);
+        }
+        self.room.join(begun.room);
+        if begun.rest.is_some() {
+            (self.rest, self.is_streamed) = (begun.rest, true);
+        }
+    }
+
+    /// Whether the key at a place has no answer yet.
+    #[inline]
+    pub(super) fn is_awaited(&self, at: usize, window: &Window) -> bool {
+        self.is_streamed && self.answers[at].is_none() && matches!(window.place(at), KeyPlace::Nodes)
+    }
+
+    async fn await_more(&mut self, at: usize, forwarder: &Forwarder, window: &Window, catalog: &Catalog) {
+        if let Some(rest) = &mut self.rest {
+            let begun = rest.next(forwarder, catalog, |at| wanted_at(window, at)).await;
+            if !begun.answers.is_empty() {
+                return self.note_begun(begun);
+            }
+        }
+        self.rest = None;
+        self.answers[at] = Some(Answered::failed(UNANSWERED.into()));
+    }
+
+    /// Does something else that takes time: answers that come meanwhile take room.
+    pub(super) async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Some(rest) = &mut self.rest {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = rest.over() => {}
+            }
+        }
+        work.await
+    }
+
+    /// The answer for the key at a place is written.
+    #[inline]
+    pub(super) fn is_written(&mut self, at: usize, window: &Window) {
+        if self.is_streamed
+            && matches!(window.place(at), KeyPlace::Nodes)
+            && let Some(Answered {
+                value: Ok(Some(value)), ..
+            }) = self.answers[at].take()
+        {
+            self.room.give_back(value.len());
+        }
+    }
+
     /// The answer for the key at a place; `None` if none was asked for it.
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<&ValueAnswer> {
@@ -145,11 +240,12 @@ impl Others {
 }
 
 fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
-    let wanted = |&at: &usize| {
-        let (key, store) = window.key(at);
-        Wanted { store, key }
-    };
-    keys.iter().map(wanted).collect()
+    keys.iter().map(|&at| wanted_at(window, at)).collect()
+}
+
+fn wanted_at(window: &Window, at: usize) -> Wanted<'_> {
+    let (key, store) = window.key(at);
+    Wanted { store, key }
 }
 
 /// All keys of those stores that are about to be answered from more than one version: this node is to

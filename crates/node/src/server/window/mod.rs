@@ -30,6 +30,8 @@ use crate::forward::{Steered, ValueAnswer};
 
 /// When a window holds this many keys, it is run before more requests are read.
 pub(in crate::server) const WINDOW_KEYS: usize = 64;
+/// The values of a batch of this many keys are sent as they come.
+pub(in crate::server) const STREAMED_KEYS_MIN: usize = 1000;
 /// How many keys ahead of the one that is searched records are prefetched.
 const PREFETCH_DISTANCE: usize = 8;
 
@@ -205,6 +207,11 @@ impl Window {
             KeyPlace::Known(place) => self.known.get(place as usize),
             _ => None,
         }
+    }
+
+    /// Whether its values are sent as they come, in the order of its keys: it is one large batch.
+    pub(in crate::server) fn is_streamed(&self) -> bool {
+        self.keys.len() >= STREAMED_KEYS_MIN && matches!(&self.requests[..], [one] if one.reply == Combined::Array)
     }
 
     /// How many keys are looked up here.
