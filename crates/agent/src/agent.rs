@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fondaco_catalog::{PeerAccess, Serving, Settings, SharedCatalog};
-use fondaco_cluster::{Bootstrap, ChangeSignal, ChangeWatcher, Mirror, Origin, PeerTopology, Sighting, Worker};
+use fondaco_cluster::{
+    Bootstrap, ChangeSignal, ChangeWatcher, Mirror, Operator, Origin, PeerTopology, Sighting, Worker,
+};
 use fondaco_coordination::Coordination;
 use fondaco_decisions::ReplicaKey;
 use fondaco_fetch::{FetchProgress, PeerClient};
@@ -130,6 +132,13 @@ impl AgentWork {
                 mirror: parts.mirror.clone(),
                 own: parts.announcement.identity.clone(),
             },
+            // Schemas need no reports.
+            Operator::new(
+                Arc::clone(&parts.coordination),
+                parts.mirror.clone(),
+                false,
+                parts.keep_deleted,
+            ),
             IngestPace::start(Arc::clone(&parts.settings), Arc::clone(&parts.metrics))?,
             Arc::clone(&change_signal),
         )?);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_api::{LostRange, TopicPartition, VersionStream};
 use fondaco_catalog::StoreSchemas;
-use fondaco_cluster::ChangeSignal;
+use fondaco_cluster::{ChangeSignal, Operator};
 use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_engine::Engine;
 use fondaco_model::cluster::{ClusterView, StoreRecord};
@@ -27,6 +27,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::config::KafkaConfig;
 use crate::disk::Disk;
 use crate::error::AgentError;
+use crate::event_schemas::StoreSchemaFinder;
 use crate::ingest_pace::IngestPace;
 use crate::log_retention::{LogRetention, topic_of};
 use crate::start_offsets::StartOffsets;
@@ -56,6 +57,8 @@ pub struct Streams {
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     start_offsets: Arc<StartOffsets>,
+    /// Reads the registry of schemas.
+    operator: Arc<Operator>,
     /// Of the values of each hybrid store, by its number and when it was created.
     rules: Mutex<BTreeMap<(u16, u64), Arc<LiveRules>>>,
     pace: IngestPace,
@@ -167,6 +170,7 @@ impl Streams {
         log: Option<Arc<EventLog>>,
         kafka: KafkaConfig,
         start_offsets: StartOffsets,
+        operator: Operator,
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, AgentError> {
@@ -185,6 +189,7 @@ impl Streams {
             kafka,
             clusters: Mutex::default(),
             start_offsets: Arc::new(start_offsets),
+            operator: Arc::new(operator),
             rules: Mutex::default(),
             change_signal,
             opening: Mutex::default(),
@@ -287,8 +292,12 @@ impl Streams {
         let mut known = std::mem::take(&mut *rules);
         for store in hybrid {
             let key = (store.id, store.created_unix_ms);
-            let live = known.remove(&key).unwrap_or_default();
             let value_type = store.definition.value_type;
+            let live = known.remove(&key).unwrap_or_else(|| {
+                let finder = StoreSchemaFinder::new(&self.operator, store);
+                let rules = ValueRules::new(value_type, Arc::default());
+                Arc::new(LiveRules::new(rules, Some(Arc::new(finder))))
+            });
             let before = live.load();
             let schemas = schemas.of_store(store.id).unwrap_or(before.schemas()).clone();
             if before.value_type() != value_type || !Arc::ptr_eq(before.schemas(), &schemas) {
@@ -457,6 +466,11 @@ impl Streams {
         let state = self.state.lock();
         let feed = state.feeds.get(&(store.clone(), version))?;
         Some(Arc::clone(feed.overlay()))
+    }
+
+    /// The rules for the values of a hybrid store.
+    pub fn rules(&self, store: &StoreRecord) -> Option<Arc<LiveRules>> {
+        self.rules.lock().get(&(store.id, store.created_unix_ms)).cloned()
     }
 
     /// The feed of the overlay of a version.

@@ -81,6 +81,10 @@ impl Counts {
 }
 
 impl Coordination for MeteredCoordination {
+    fn sync(&self) -> Result<(), CoordinationError> {
+        self.note(&self.counts.reads, self.session.sync())
+    }
+
     fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
         self.note(&self.counts.reads, self.session.read(path))
     }

@@ -337,6 +337,25 @@ impl Operator {
         Ok(known(&self.mirror.view()))
     }
 
+    /// All schemas of a store, oldest first, as the coordination service has them now: also one that another process registered just
+    /// before the call.
+    pub fn present_schemas(&self, name: &StoreName) -> Result<(StoreRecord, Vec<SchemaRecord>), ClusterError> {
+        self.coordination.sync()?;
+        self.refresh_store(name)?;
+        loop {
+            let store = self.store(name)?;
+            let view = self.mirror.view();
+            let records: Vec<SchemaRecord> = view.schemas_of(store.id).cloned().collect();
+            // Ids are consecutive.
+            let id = records.last().map_or(1, |last| last.id + 1);
+            let path = layout::path(&RecordPath::Schema(SchemaKey { store: store.id, id }))?;
+            self.mirror.refresh(&*self.coordination, &[path])?;
+            if self.mirror.view().schemas_of(store.id).count() <= records.len() {
+                return Ok((store, records));
+            }
+        }
+    }
+
     /// Marks a node, or takes its mark away.
     pub fn mark_node(&self, node: NodeId, mark: Option<NodeMark>) -> Result<(), ClusterError> {
         self.change(&[RecordPath::Node(node), RecordPath::Routing], |view| {

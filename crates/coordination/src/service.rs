@@ -17,6 +17,12 @@ use crate::watch::Watch;
 /// or may still be done. Before that, the call retries by itself, and finds out whether the operation was done if only
 /// the answer was lost.
 pub trait Coordination: Send + Sync {
+    /// Reads of this session that begin after it see all that any session had written before it.
+    ///
+    /// # Errors
+    /// The tree cannot be reached.
+    fn sync(&self) -> Result<(), CoordinationError>;
+
     /// The entry at a path; `None` if it does not exist.
     ///
     /// # Errors

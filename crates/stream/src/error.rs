@@ -110,6 +110,13 @@ pub enum StreamError {
         folded_ms: u64,
     },
 
+    /// It is not known which schemas there are.
+    #[error("events wait, since the schema of one is unknown here, and cannot be looked for: {reason}")]
+    Schemas {
+        /// Why.
+        reason: String,
+    },
+
     /// A step panicked: that is a fault of the program.
     #[error("a step of reading a stream panicked: see the log")]
     Panicked,

@@ -157,6 +157,13 @@ impl ZooKeeperCoordination {
 }
 
 impl Coordination for ZooKeeperCoordination {
+    fn sync(&self) -> Result<(), CoordinationError> {
+        self.ask(
+            "wait for the newest metadata entries".to_owned(),
+            |client, _| async move { Ok(client.sync("/").await?) },
+        )
+    }
+
     fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
         let node = node_of(path);
         self.ask(format!("read metadata entry {path:?}"), move |client, _| {

@@ -4,6 +4,7 @@
 //! recorded. Records that the topic has deleted are skipped and counted as lost.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{CursorId, Feed, Step};
 use crate::alarm::Alarm;
@@ -14,6 +15,8 @@ use crate::progress::LostRecords;
 
 /// How much one step reads, in bytes.
 const STEP_BYTES: usize = 128 << 10;
+/// How many times one step looks for schemas that its records name.
+const FOUND_MAX: usize = 16;
 /// How far the times of records may be ahead of this node's clock, in milliseconds: later times do not count for the
 /// watermark and the lag.
 const AHEAD_MS_MAX: u64 = 60_000;
@@ -88,8 +91,20 @@ impl Feed {
             }
             read => read?,
         };
+        let read_at = Instant::now();
         let is_watched = self.source.watch(reader, partition, alarm);
-        let applied = self.overlay.apply(group, partition, from, &read)?;
+        let apply = |from| self.overlay.apply((group, partition), from, &read, read_at);
+        let mut outcome = apply(from)?;
+        let mut applied = outcome.applied;
+        let mut stalled = None;
+        for _ in 0..FOUND_MAX {
+            let Some(missing) = outcome.missing else { break };
+            stalled = self.overlay.rules().find(missing).err();
+            let next = offsets(&self.overlay)?.flatten();
+            let (None, Some(next)) = (&stalled, next) else { break };
+            outcome = apply(next)?;
+            applied += outcome.applied;
+        }
         let next = offsets(&self.overlay)?.flatten();
         let mut state = self.state.lock();
         let Some(next) = next else {
@@ -111,7 +126,12 @@ impl Feed {
                 cursor.read_ms = cursor.read_ms.max(newest_ms);
             }
         }
-        let bytes = read.bytes();
-        Ok(Step { applied, bytes })
+        match stalled {
+            Some(error) => Err(error),
+            None => Ok(Step {
+                applied,
+                bytes: read.bytes(),
+            }),
+        }
     }
 }

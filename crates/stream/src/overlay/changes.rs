@@ -1,6 +1,7 @@
 //! The effects of records on an overlay, before they are written.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use bytes::Bytes;
 use fondaco_engine::WriteBatch;
@@ -13,6 +14,7 @@ use super::{Applied, Overlay, POISON_MAX};
 use crate::error::StreamError;
 use crate::event::{Change, Event};
 use crate::progress::poison_key;
+use crate::rules::{Missing, NotAdmitted};
 use crate::source::Logged;
 use crate::update::Update;
 
@@ -36,6 +38,19 @@ pub(super) struct Changes<'a> {
     pub(super) pending: BTreeMap<Bytes, Pending>,
 }
 
+/// Why a record is not added; nothing has changed then.
+pub(super) enum NotAdded {
+    /// It may be added or refused once this is known.
+    Unknown(Missing),
+    Failed(StreamError),
+}
+
+impl From<StreamError> for NotAdded {
+    fn from(error: StreamError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl<'a> Changes<'a> {
     pub(super) fn new(overlay: &'a Overlay, topic: Option<PartitionCount>) -> Self {
         Self {
@@ -51,7 +66,13 @@ impl<'a> Changes<'a> {
     }
 
     /// Adds a record of a topic partition.
-    pub(super) fn add(&mut self, partition: u32, record: &Logged, held: &PartitionSet) -> Result<(), StreamError> {
+    pub(super) fn add(
+        &mut self,
+        partition: u32,
+        record: &Logged,
+        read_at: Instant,
+        held: &PartitionSet,
+    ) -> Result<(), NotAdded> {
         let event = record.event.as_ref().map_err(ToString::to_string);
         let checked = event.and_then(|event| match event.checked(record.logged_ms) {
             Ok(update) => Ok((event, update)),
@@ -105,8 +126,18 @@ impl<'a> Changes<'a> {
                 self.merge_later(key, hash, known)?.updates.push(new);
                 Ok(())
             }
-            (Change::Put(value), _) => self.put(key, hash, time_ms, Some(value.clone())),
-            (Change::Delete | Change::Update(_), _) => self.put(key, hash, time_ms, None),
+            (Change::Put(value), _) => {
+                let value = match self.overlay.rules.admit(value, read_at) {
+                    Ok(value) => value,
+                    Err(NotAdmitted::Poison(reason)) => {
+                        self.note_poison(partition, record.offset, reason.to_string());
+                        return Ok(());
+                    }
+                    Err(NotAdmitted::Unknown(missing)) => return Err(NotAdded::Unknown(missing)),
+                };
+                Ok(self.put(key, hash, time_ms, Some(value))?)
+            }
+            (Change::Delete | Change::Update(_), _) => Ok(self.put(key, hash, time_ms, None)?),
         }
     }
 

@@ -18,6 +18,7 @@ mod settled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
@@ -27,13 +28,13 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::changes::Changes;
+use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
 use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, begun, poisoned};
-use crate::rules::LiveRules;
+use crate::rules::{LiveRules, Missing};
 use crate::source::Batch;
 
 pub use self::loss::{drop_after_loss, drop_after_losses};
@@ -114,6 +115,15 @@ pub struct Applied {
     pub repeated: u64,
     /// Updates with operations that do not fit the value, counted each time they are applied.
     pub unfit: u64,
+}
+
+/// How far records were applied.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Outcome {
+    /// How many were applied, or do not count.
+    pub(crate) applied: usize,
+    /// What has to be known before the next one can be.
+    pub(crate) missing: Option<Missing>,
 }
 
 /// Keys, each with whether it has a value, and the place of the next one.
@@ -363,30 +373,45 @@ impl Overlay {
         Ok(written?)
     }
 
-    /// Applies records of a topic partition, which were read from an offset on, to a group. Does nothing if the group
-    /// is no longer at that offset. Returns the number of records that it has read.
+    /// Applies records of a topic partition from an offset on to a group. Does nothing if the group is no longer at that
+    /// offset. The records were read at `read_at`.
     ///
     /// # Errors
     /// An error of the engine: records up to the group's offset are applied.
-    pub(crate) fn apply(&self, group: u32, partition: u32, from: u64, read: &Batch) -> Result<usize, StreamError> {
+    pub(crate) fn apply(
+        &self,
+        (group, partition): (u32, u32),
+        from: u64,
+        read: &Batch,
+        read_at: Instant,
+    ) -> Result<Outcome, StreamError> {
+        let mut outcome = Outcome::default();
         let mut progress = self.lock()?;
         let Some(known) = progress.groups.get(&group) else {
-            return Ok(0);
+            return Ok(outcome);
         };
         if known.offsets.get(&partition) != Some(&from) {
-            return Ok(0);
+            return Ok(outcome);
         }
         if read.next == from {
-            return Ok(0);
+            return Ok(outcome);
         }
         let limit = progress.limit(group, partition).unwrap_or(u64::MAX);
-        let mut rest = &read.records[..read.records.partition_point(|record| record.offset < limit)];
+        let at = |offset| read.records.partition_point(|record| record.offset < offset);
+        let mut rest = read.records.get(at(from)..at(limit)).unwrap_or_default();
         let count = rest.len();
         while let Some(known) = progress.groups.get(&group) {
             let held = known.partitions.clone();
             let mut changes = Changes::new(self, progress.topic);
             for record in rest.iter().take(BATCH_MAX) {
-                changes.add(partition, record, &held)?;
+                match changes.add(partition, record, read_at, &held) {
+                    Ok(()) => {}
+                    Err(NotAdded::Failed(error)) => return Err(error),
+                    Err(NotAdded::Unknown(missing)) => {
+                        outcome.missing = Some(missing);
+                        break;
+                    }
+                }
                 rest = &rest[1..];
                 if changes.bytes > BATCH_BYTES {
                     break;
@@ -396,11 +421,12 @@ impl Overlay {
                 .first()
                 .map_or(read.next.min(limit).max(from), |record| record.offset);
             self.write_changes(&mut progress, changes, (group, partition, next))?;
-            if rest.is_empty() {
+            if rest.is_empty() || outcome.missing.is_some() {
                 break;
             }
         }
-        Ok(count - rest.len())
+        outcome.applied = count - rest.len();
+        Ok(outcome)
     }
 
     /// Writes the changes of events, and the next offset of a group in a topic partition.

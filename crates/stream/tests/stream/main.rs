@@ -4,4 +4,5 @@ mod kafka;
 mod overlay;
 mod overlays;
 mod updates;
+mod values;
 mod versions;
