@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::PartitionSet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// Events to be logged.
@@ -23,6 +23,10 @@ pub struct NewEvent {
     /// The value; null deletes the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// Instead of a value: the value as JSON, if the store has a type of values; of Avro and Protobuf with the newest schema.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<Object>, example = json!({"name": "x"}))]
+    pub json: Option<serde_json::Value>,
     /// Instead of a value: what changes in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"increment": {"views": 1}}))]
@@ -33,6 +37,11 @@ pub struct NewEvent {
     /// When it happened, in milliseconds since 1970; now by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_unix_ms: Option<u64>,
+}
+
+/// A member that is present, though it may be null.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(deserializer).map(Some)
 }
 
 /// How many events were logged.

@@ -13,6 +13,7 @@ use fondaco_api::{
 use fondaco_decisions::operator::OperatorError;
 use fondaco_model::{NodeId, PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_protocol::now_unix_ms;
+use fondaco_schema::ValueRules;
 use fondaco_stream::{Change, Event, Poison, SettledPage};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -44,26 +45,11 @@ pub(super) async fn log(
             StreamSource::Log(partitions) => log.topic(&topic_of(&store), *partitions)?,
             StreamSource::Kafka { .. } => return Err(ApiError::no_event_log()),
         };
-        let has_both = |event: &NewEvent| event.update.is_some() && event.value.is_some();
-        if let Some(at) = new.events.iter().position(has_both) {
-            return Err(invalid_event(
-                at,
-                "it has a value and an update: it can have one of them",
-            ));
-        }
-        let events: Vec<Event> = new
-            .events
-            .into_iter()
-            .map(|event| Event {
-                key: event.key.into(),
-                change: match event.update {
-                    Some(update) => Change::Update(update.to_string().into()),
-                    None => Change::of(event.value.map(Into::into)),
-                },
-                time_ms: event.time_unix_ms,
-                id: event.id.map(Into::into),
-            })
-            .collect();
+        let rules = app.agent.as_ref().and_then(|agent| agent.streams().rules(&store));
+        let rules = rules.map(|rules| ValueRules::clone(&rules.load())).unwrap_or_default();
+        let each = new.events.into_iter().enumerate();
+        let events = each.map(|(at, event)| event_of(event, &rules).map_err(|reason| invalid_event(at, &reason)));
+        let events: Vec<Event> = events.collect::<Result<_, _>>()?;
         let now_unix_ms = now_unix_ms();
         for (at, event) in events.iter().enumerate() {
             event
@@ -74,6 +60,29 @@ pub(super) async fn log(
         Ok(events.len() as u64)
     });
     Ok(Json(EventsLogged { logged: logged.await? }))
+}
+
+/// An event with the value as it is stored; or why it cannot be one.
+fn event_of(event: NewEvent, rules: &ValueRules) -> Result<Event, String> {
+    let change = match (event.value, event.json, event.update) {
+        (None, None, Some(update)) => Change::Update(update.to_string().into()),
+        (None, Some(json), None) => {
+            let value = rules.of_json(&json).map_err(|error| error.to_string())?;
+            Change::Put(value.into())
+        }
+        (Some(value), None, None) => {
+            rules.check(value.as_bytes()).map_err(|error| error.to_string())?;
+            Change::Put(value.into())
+        }
+        (None, None, None) => Change::Delete,
+        _ => return Err("it has two of value, json and update: it can have one of them".to_owned()),
+    };
+    Ok(Event {
+        key: event.key.into(),
+        change,
+        time_ms: event.time_unix_ms,
+        id: event.id.map(Into::into),
+    })
 }
 
 /// An event that cannot be applied: none was logged.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use fondaco_model::ValueType;
+use serde_json::Value;
 
-use crate::{Schemas, ValueError, check_value};
+use crate::{Schemas, ValueError, check_value, put_id, value_of_json};
 
 /// The rules for the values of one store. The default is that of values without a declared type.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,23 @@ impl ValueRules {
     /// The schemas: none for types that need none.
     pub fn schemas(&self) -> &Arc<Schemas> {
         &self.schemas
+    }
+
+    /// JSON as a stored value: of the newest schema, if the type has schemas.
+    pub fn of_json(&self, json: &Value) -> Result<Vec<u8>, ValueError> {
+        if self.value_type.has_schemas() {
+            let newest = self.schemas.newest();
+            let (id, schema) = newest.ok_or_else(|| ValueError::new(0, "the store has no schema yet: register one"))?;
+            let mut value = Vec::new();
+            put_id(id, &mut value);
+            value.extend(schema.of_json(json)?);
+            return Ok(value);
+        }
+        let value = value_of_json(self.value_type, json)?;
+        value.ok_or_else(|| {
+            let reason = format!("values of type {} are not made from JSON", self.value_type);
+            ValueError::new(0, reason)
+        })
     }
 
     /// Checks a stored value: with its id, if the type has schemas.
