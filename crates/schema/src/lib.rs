@@ -6,6 +6,7 @@
 //! | [`check`], [`diff`] | compare schemas: an error names field and rule |
 //! | [`resolve`], [`Resolver`] | values of a writer's schema in a reader's |
 //! | [`Projection`] | some fields of a value, without decoding the others |
+//! | [`Query`], [`Evaluator`] | some fields or a score of stored values, if conditions hold |
 //! | [`Schemas`], [`read_id`], [`put_id`] | stored values: the id of a schema, then the payload |
 //! | [`ValueRules`] | the type of a store's values, with its schemas |
 //! | [`check_value`], [`value_to_json`], [`value_of_json`] | values that describe themselves: text, integers, JSON, MessagePack |
@@ -37,9 +38,11 @@ mod key;
 mod plain;
 mod projection;
 mod protobuf;
+mod query;
 mod rules;
 mod schema;
 mod schemas;
+pub mod score;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +53,9 @@ pub use id::{SCHEMA_ID_MAX, put_id, read_id};
 pub use key::{key_of_json, key_of_parts, key_to_json, key_to_parts};
 pub use plain::{check_value, value_of_json, value_to_json};
 pub use projection::Projection;
+pub use query::{
+    Comparison, Condition, Evaluator, FIELDS_MAX, Form, Found, Operand, Query, QueryError, VECTOR_BYTES_MAX, What,
+};
 pub use rules::ValueRules;
 pub use schema::{FieldInfo, Resolver, Schema, resolve};
 pub use schemas::Schemas;

@@ -82,4 +82,12 @@ impl Projection {
             Inner::Protobuf(projection) => projection.floats(payload, field),
         }
     }
+
+    /// The number of items of one of the fields: of a list or a map, of floats of a vector. `None` if the field is null.
+    pub fn count(&self, payload: &[u8], field: &str) -> Result<Option<u64>, ValueError> {
+        match &self.inner {
+            Inner::Avro(projection) => projection.count(payload, field),
+            Inner::Protobuf(projection) => projection.count(payload, field),
+        }
+    }
 }

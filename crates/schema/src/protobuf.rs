@@ -11,6 +11,7 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
+use crate::avro::projection::count_of_json;
 use crate::compatibility::{CLASHES_MAX, Clash, FIELDS_MAX, FieldTexts};
 use crate::schema::FieldInfo;
 use crate::{NAMES_MAX, SchemaError, ValueError};
@@ -286,6 +287,17 @@ impl ProtobufProjection {
         } else {
             Err(error("the bytes are no whole number of floats"))
         }
+    }
+
+    pub fn count(&self, payload: &[u8], name: &str) -> Result<Option<u64>, ValueError> {
+        if let Ok(floats) = self.floats(payload, name) {
+            return Ok(Some(floats.len() as u64 / 4));
+        }
+        let fields = self.json(payload)?;
+        let count = fields.get(name).and_then(count_of_json);
+        count
+            .map(Some)
+            .ok_or_else(|| ValueError::new(0, "the field is no list, no map and no vector").within(name))
     }
 }
 

@@ -175,26 +175,36 @@ impl<'a> Cursor<'a> {
                 }
             }
             kind @ (Kind::Array(item) | Kind::Map(item)) => {
+                let is_map = matches!(kind, Kind::Map(_));
                 while let Some(block) = self.block()? {
-                    match block.end {
-                        Some(end) if !CHECK => {
-                            self.at = end;
-                            continue;
-                        }
-                        _ => {}
-                    }
-                    for index in 0..block.items {
-                        if matches!(kind, Kind::Map(_)) {
-                            self.string()?;
-                        }
-                        self.skip::<CHECK>(graph, *item, depth + 1)
-                            .map_err(|error| error.within(&format!("[{index}]")))?;
-                    }
-                    self.end_block(&block)?;
+                    self.skip_block::<CHECK>(graph, *item, is_map, &block, depth)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Skips the items of a block that was begun, of an array or a map at this depth.
+    pub fn skip_block<const CHECK: bool>(
+        &mut self,
+        graph: &Graph,
+        item: NodeIndex,
+        is_map: bool,
+        block: &Block,
+        depth: usize,
+    ) -> Result<(), ValueError> {
+        if let (Some(end), false) = (block.end, CHECK) {
+            self.at = end;
+            return Ok(());
+        }
+        for index in 0..block.items {
+            if is_map {
+                self.string()?;
+            }
+            self.skip::<CHECK>(graph, item, depth + 1)
+                .map_err(|error| error.within(&format!("[{index}]")))?;
+        }
+        self.end_block(block)
     }
 
     pub fn expect_end(&self) -> Result<(), ValueError> {

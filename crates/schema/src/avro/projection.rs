@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::cursor::Cursor;
 use super::resolution::Resolution;
-use super::{Field, Graph, Kind, Name, to_json};
+use super::{Field, Graph, Kind, Name, NodeIndex, to_json};
 use crate::{SchemaError, ValueError};
 
 /// The fields of values of one writer's schema, as a reader's schema has them.
@@ -149,15 +149,15 @@ impl AvroProjection {
         Ok(Value::Object(object))
     }
 
-    /// The bytes of 32-bit floats in place: of `array of float` in one block, of bytes or of a fixed.
-    pub fn floats<'a>(&self, payload: &'a [u8], name: &str) -> Result<&'a [u8], ValueError> {
-        let error = |reason: &str| ValueError::new(0, reason).within(name);
+    /// A cursor at a field of the writer, with the type of what is there: the branch, if it is a union. `None` if the writer lacks the
+    /// field.
+    fn seek<'a>(&self, payload: &'a [u8], name: &str) -> Result<Option<(Cursor<'a>, NodeIndex)>, ValueError> {
         let (_, source) = self
             .fields
             .iter()
             .find(|(field, _)| field.name == name)
-            .ok_or_else(|| error("the projection lacks the field"))?;
-        let Some(source) = *source else { return Ok(&[]) };
+            .ok_or_else(|| ValueError::new(0, "the projection lacks the field").within(name))?;
+        let Some(source) = *source else { return Ok(None) };
         let mut cursor = Cursor::new(payload);
         for field in &self.writer.fields()[..source] {
             cursor
@@ -166,30 +166,74 @@ impl AvroProjection {
         }
         let mut node = self.writer.fields()[source].node;
         if let Kind::Union(branches) = self.writer.kind(node) {
-            node = branches[cursor.index(branches.len(), "branch of a union")?];
+            let branch = cursor.index(branches.len(), "branch of a union");
+            node = branches[branch.map_err(|error| error.within(name))?];
         }
-        let bytes = match self.writer.kind(node) {
-            Kind::Null => &[],
-            Kind::Bytes => cursor.sized()?,
-            Kind::Fixed { size, .. } => cursor.take(*size)?,
-            Kind::Array(item) if matches!(self.writer.kind(*item), Kind::Float) => match cursor.block()? {
-                None => &[],
-                Some(block) => {
-                    let bytes = cursor
-                        .take(block.items.saturating_mul(4))
-                        .map_err(|error| error.within(name))?;
-                    if cursor.block()?.is_some() {
-                        return Err(error("the vector is in several blocks"));
-                    }
-                    bytes
-                }
-            },
-            _ => return Err(error("the field is no array of float, bytes or fixed")),
+        Ok(Some((cursor, node)))
+    }
+
+    /// The bytes of 32-bit floats in place: of `array of float` in one block, of bytes or of a fixed.
+    pub fn floats<'a>(&self, payload: &'a [u8], name: &str) -> Result<&'a [u8], ValueError> {
+        let Some((mut cursor, node)) = self.seek(payload, name)? else {
+            return Ok(&[]);
         };
-        if bytes.len().is_multiple_of(4) {
-            Ok(bytes)
-        } else {
-            Err(error("the bytes are no whole number of floats"))
+        let error = |reason: &str| ValueError::new(0, reason);
+        let bytes = match self.writer.kind(node) {
+            Kind::Null => Ok(&[][..]),
+            Kind::Bytes => cursor.sized(),
+            Kind::Fixed { size, .. } => cursor.take(*size),
+            Kind::Array(item) if matches!(self.writer.kind(*item), Kind::Float) => one_block(&mut cursor),
+            _ => Err(error("the field is no array of float, bytes or fixed")),
+        };
+        match bytes {
+            Ok(bytes) if bytes.len().is_multiple_of(4) => Ok(bytes),
+            Ok(_) => Err(error("the bytes are no whole number of floats").within(name)),
+            Err(error) => Err(error.within(name)),
         }
+    }
+
+    /// The number of items of a list or a map, of floats of bytes or of a fixed; `None` if the field is null.
+    pub fn count(&self, payload: &[u8], name: &str) -> Result<Option<u64>, ValueError> {
+        let Some((mut cursor, node)) = self.seek(payload, name)? else {
+            return Ok(self.json(payload)?.get(name).and_then(count_of_json));
+        };
+        let (Kind::Array(item) | Kind::Map(item)) = self.writer.kind(node) else {
+            return match self.writer.kind(node) {
+                Kind::Null => Ok(None),
+                Kind::Bytes | Kind::Fixed { .. } => Ok(Some(self.floats(payload, name)?.len() as u64 / 4)),
+                _ => Err(ValueError::new(0, "the field is no list, no map and no vector").within(name)),
+            };
+        };
+        let is_map = matches!(self.writer.kind(node), Kind::Map(_));
+        let mut count = 0u64;
+        let mut blocks = || {
+            while let Some(block) = cursor.block()? {
+                count = count.saturating_add(block.items as u64);
+                cursor.skip_block::<false>(&self.writer, *item, is_map, &block, 1)?;
+            }
+            Ok(count)
+        };
+        blocks().map(Some).map_err(|error: ValueError| error.within(name))
+    }
+}
+
+/// The floats of an array that is in one block.
+fn one_block<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ValueError> {
+    let Some(block) = cursor.block()? else {
+        return Ok(&[]);
+    };
+    let bytes = cursor.take(block.items.saturating_mul(4))?;
+    match cursor.block()? {
+        None => Ok(bytes),
+        Some(_) => Err(cursor.error("the vector is in several blocks")),
+    }
+}
+
+/// The number of items of a list or a map in JSON.
+pub(crate) fn count_of_json(value: &Value) -> Option<u64> {
+    match value {
+        Value::Array(items) => Some(items.len() as u64),
+        Value::Object(items) => Some(items.len() as u64),
+        _ => None,
     }
 }
