@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost_reflect::prost_types::FileDescriptorSet;
 use prost_reflect::{
     Cardinality, DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
     SerializeOptions,
@@ -17,6 +18,7 @@ use crate::schema::FieldInfo;
 use crate::{NAMES_MAX, SchemaError, ValueError};
 
 pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescriptor, SchemaError> {
+    check_syntax(text)?;
     let pool = DescriptorPool::decode(text).map_err(|error| {
         SchemaError::new(
             "the descriptor set",
@@ -43,6 +45,21 @@ pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescrip
             format!("there is no such message; there are: {}", known.join(", ")),
         )
     })
+}
+
+/// Refuses files whose syntax the library does not know: it panics while it makes an error of them.
+fn check_syntax(text: &[u8]) -> Result<(), SchemaError> {
+    // Sets that cannot be decoded are refused by the library.
+    let files = FileDescriptorSet::decode(text).map(|set| set.file).unwrap_or_default();
+    for file in &files {
+        if !matches!(file.syntax.as_deref(), None | Some("proto2" | "proto3")) {
+            return Err(SchemaError::new(
+                file.name(),
+                format!("the syntax {:?} is not known: use proto2 or proto3", file.syntax()),
+            ));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn decode(message: &MessageDescriptor, payload: &[u8]) -> Result<DynamicMessage, ValueError> {

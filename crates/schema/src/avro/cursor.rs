@@ -3,6 +3,9 @@
 use super::{Graph, Kind, NodeIndex};
 use crate::{VALUE_DEPTH_MAX, ValueError};
 
+/// The items of a value that may have no bytes, beside those that its bytes pay for.
+const STEPS_FREE: usize = 1 << 16;
+
 /// A position in a payload, with a limit of the work: items without bytes could make a short payload endless.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -21,7 +24,7 @@ impl<'a> Cursor<'a> {
         Self {
             bytes,
             at: 0,
-            steps: (1 << 20) + 8 * bytes.len(),
+            steps: STEPS_FREE + 8 * bytes.len(),
         }
     }
 
