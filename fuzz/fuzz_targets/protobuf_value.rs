@@ -6,7 +6,8 @@ use fondaco_model::ValueType;
 use fondaco_schema::{Projection, Schema};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
+// Panics of the library for Protobuf are caught: only those that come out of the target end the run.
+fuzz_target!(init: std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))), |bytes: &[u8]| {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
         return;
     };

@@ -1,6 +1,7 @@
 //! Protobuf: messages by a descriptor that is known at run time only.
 
 use std::collections::{BTreeMap, HashSet};
+use std::panic::catch_unwind;
 
 use prost::Message;
 use prost::bytes::Buf;
@@ -19,12 +20,16 @@ use crate::{NAMES_MAX, SchemaError, ValueError};
 
 pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescriptor, SchemaError> {
     check_syntax(text)?;
-    let pool = DescriptorPool::decode(text).map_err(|error| {
+    let unreadable = |reason: String| {
         SchemaError::new(
             "the descriptor set",
-            format!("{error}; make it with protoc --include_imports --descriptor_set_out"),
+            format!("{reason}; make it with protoc --include_imports --descriptor_set_out"),
         )
-    })?;
+    };
+    // The library panics at sets that refer to what they do not contain: no compiler makes these, but a client may send them.
+    let pool = catch_unwind(|| DescriptorPool::decode(text))
+        .map_err(|_| unreadable("it contradicts itself".into()))?
+        .map_err(|error| unreadable(error.to_string()))?;
     let names: usize = pool.all_messages().map(|message| 1 + message.fields().len()).sum();
     if names > NAMES_MAX {
         return Err(SchemaError::new(
@@ -47,7 +52,7 @@ pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescrip
     })
 }
 
-/// Refuses files whose syntax the library does not know: it panics while it makes an error of them.
+/// Refuses files whose syntax the library does not know, editions among them.
 fn check_syntax(text: &[u8]) -> Result<(), SchemaError> {
     // Sets that cannot be decoded are refused by the library.
     let files = FileDescriptorSet::decode(text).map(|set| set.file).unwrap_or_default();
