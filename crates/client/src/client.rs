@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::{BufMut, Bytes, BytesMut};
+use fondaco_ids::Computation;
 use fondaco_model::cluster::Topology;
 use fondaco_model::{NodeId, PROTOCOL, StoreName};
 use fondaco_protocol::WireKey;
@@ -161,6 +162,20 @@ impl Client {
             false => self.inner.read(keys, options).await,
             true => self.inner.read_mixed(keys, options).await,
         }
+    }
+
+    /// Has the nodes carry out a computation over the values of keys of batch and hybrid stores, one element for each key. For
+    /// servers that forward.
+    ///
+    /// # Errors
+    /// As [`Client::get_many`].
+    pub async fn compute(
+        &self,
+        keys: Vec<WireKey>,
+        computation: Computation,
+        options: &ReadOptions,
+    ) -> Result<BatchReply, ClientError> {
+        self.inner.compute(keys, computation, options).await
     }
 
     /// Waits until the topology is known.

@@ -78,7 +78,7 @@ impl Inner {
         run.operation.finish()
     }
 
-    /// Has nodes compute over the sets of ids of keys.
+    /// Has nodes compute over the values of keys: sets of ids, or fields.
     pub(crate) async fn compute(
         self: &Arc<Self>,
         keys: Vec<WireKey>,

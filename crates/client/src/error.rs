@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fondaco_ids::IdsError;
 use fondaco_model::{NodeId, PartitionId, StoreName, VersionNumber};
 use fondaco_protocol::InvalidKey;
+use fondaco_schema::{QueryError, ValueError};
 use thiserror::Error;
 
 use crate::quorum::NoQuorum;
@@ -134,6 +135,12 @@ pub enum ClientError {
     /// A query of a graph has no answer: the message begins with the code of a server.
     #[error("{0}")]
     Graph(String),
+    /// A query over fields that the store's values do not have.
+    #[error(transparent)]
+    Fields(QueryError),
+    /// A value that is not of its store's type, or not what a query wants.
+    #[error(transparent)]
+    Value(Arc<ValueError>),
     /// A node refused; the others would refuse as well.
     #[error("node {node} refused: {message}")]
     Refused {
@@ -164,7 +171,8 @@ impl ClientError {
             Self::NoQuorum(_) => "NOQUORUM",
             Self::Conflict { .. } => "CONFLICT",
             Self::NotVersioned { .. } => "READONLY",
-            Self::NoIds { .. } => "WRONGTYPE",
+            Self::NoIds { .. } | Self::Value(_) | Self::Fields(QueryError::Type(_)) => "WRONGTYPE",
+            Self::Fields(_) => "ERR",
             Self::Ids(_) | Self::Graph(_) => "ERR",
             Self::Refused { .. } => "REFUSED",
         }

@@ -67,6 +67,8 @@ pub enum Computation {
     Pairs,
     /// Not over sets: those values that are wanted, by a selection in the encoding of crate `graph`, which carries it out.
     Select(Arc<[u8]>),
+    /// Not over sets: fields of values, or scores over them, by a query in the encoding of crate `schema`, which carries it out.
+    Fields(Arc<[u8]>),
 }
 
 /// The answer of one part: an element for each of its keys. A computation that [merges](Computation::merges) its sets has
@@ -85,14 +87,15 @@ impl Computation {
             Self::Contains(_) => "contains",
             Self::Pairs => "pairs",
             Self::Select(_) => "select",
+            Self::Fields(_) => "fields",
         }
     }
 
-    /// Its parameter in messages: the candidates in their order, 8 bytes each, little-endian; a selection; or nothing.
+    /// Its parameter in messages: the candidates in their order, 8 bytes each, little-endian; a selection; a query over fields; or nothing.
     pub fn parameter(&self) -> Vec<u8> {
         match self {
             Self::Contains(candidates) => candidates.iter().flat_map(|id| id.to_le_bytes()).collect(),
-            Self::Select(selection) => selection.to_vec(),
+            Self::Select(parameter) | Self::Fields(parameter) => parameter.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -110,6 +113,7 @@ impl Computation {
             b"counts" => Self::Counts,
             b"pairs" => Self::Pairs,
             b"select" => return Ok(Self::Select(parameter.into())),
+            b"fields" => return Ok(Self::Fields(parameter.into())),
             b"contains" => {
                 let (ids, rest) = parameter.as_chunks::<8>();
                 return match rest.is_empty() {
@@ -137,7 +141,7 @@ impl Computation {
     pub fn merges(&self) -> bool {
         match self {
             Self::Union | Self::Intersection | Self::Difference | Self::Multiplicities => true,
-            Self::Counts | Self::Contains(_) | Self::Pairs | Self::Select(_) => false,
+            Self::Counts | Self::Contains(_) | Self::Pairs | Self::Select(_) | Self::Fields(_) => false,
         }
     }
 
@@ -164,7 +168,7 @@ impl Computation {
                     .collect());
             }
             Self::Pairs => return pairs(sets, budget),
-            Self::Select(_) => return Err(IdsError::NotOverSets),
+            Self::Select(_) | Self::Fields(_) => return Err(IdsError::NotOverSets),
             Self::Contains(candidates) => {
                 let flags = |set: &Option<IdSet<'_>>| -> Result<Option<Vec<u8>>, IdsError> {
                     let flags = match set {

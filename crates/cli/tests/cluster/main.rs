@@ -13,6 +13,7 @@ mod deadlines;
 mod development;
 mod disks;
 mod everywhere;
+mod fields;
 mod graphs;
 mod groups;
 mod hook;

@@ -55,7 +55,7 @@ impl Verdict {
     pub(super) fn of(error: &[u8]) -> Self {
         match error.split(|&byte| byte == b' ').next().unwrap_or_default() {
             b"VERSIONGONE" | b"NOTHERE" | b"NOSTORE" | b"NOVERSION" => Self::Redirected,
-            b"TIMEOUT" | b"OVERLOADED" | b"BUSY" | b"CORRUPT" => Self::KeysFailed,
+            b"TIMEOUT" | b"OVERLOADED" | b"BUSY" | b"TRYAGAIN" | b"CORRUPT" => Self::KeysFailed,
             b"NOPERM" | b"NOAUTH" | b"WRONGPASS" | b"BADKEY" | b"LIMIT" | b"WRONGTYPE" => Self::Refused,
             _ => Self::NodeFailed,
         }

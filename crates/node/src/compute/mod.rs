@@ -2,6 +2,7 @@
 //! behind the event loops in priority. Work that asks other nodes waits without a thread. How much may be under way is
 //! bounded, and work ends at its deadline, or when its caller no longer waits for it.
 
+pub(crate) mod fields;
 mod sets;
 
 use std::future::Future;

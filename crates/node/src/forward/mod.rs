@@ -24,6 +24,7 @@ use cache::{EntryRef, HotKeys};
 use fondaco_catalog::{Catalog, Setting, StoreId};
 use fondaco_client::read::{HeldBudget, PinnedStore, ValueBudget};
 use fondaco_client::{BatchReply, Client, ClientBuilder, ClientError, Partial, ReadOptions};
+use fondaco_ids::Computation;
 use fondaco_metrics::{Counter, LoopMetrics};
 use fondaco_model::{NodeId, StoreKind, VersionNumber};
 use fondaco_protocol::WireKey;
@@ -251,6 +252,27 @@ impl Forwarder {
     /// Reads keys from the nodes that have them. One answer for each key, in order; all those of one
     /// store are of one version, save for errors.
     pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>], steered: Steered) -> Answers {
+        self.ask(catalog, keys, None, steered).await
+    }
+
+    /// Has other nodes compute over keys of batch and hybrid stores: the same, with the elements in the place of values.
+    pub(crate) async fn compute(
+        &self,
+        catalog: &Catalog,
+        keys: &[Wanted<'_>],
+        computation: Computation,
+        steered: Steered,
+    ) -> Answers {
+        self.ask(catalog, keys, Some(computation), steered).await
+    }
+
+    async fn ask(
+        &self,
+        catalog: &Catalog,
+        keys: &[Wanted<'_>],
+        computation: Option<Computation>,
+        steered: Steered,
+    ) -> Answers {
         let count = keys.len();
         let failed = |error: &ClientError| {
             self.metrics.add(Counter::ForwardFailures, count as u64);
@@ -266,8 +288,16 @@ impl Forwarder {
         };
         let _under_way = UnderWay::of(self, count);
         self.metrics.add(Counter::ForwardedLookups, count as u64);
-        let options = steered.apply(self.read_options());
-        match client.read(wire_keys, &options).await {
+        let mut options = steered.apply(self.read_options());
+        if computation.is_some() {
+            // It costs a node about as much as a look-up: another one is asked as soon.
+            options.attempt = Some(options.deadline / 2);
+        }
+        let reply = match computation {
+            None => client.read(wire_keys, &options).await,
+            Some(computation) => client.compute(wire_keys, computation, &options).await,
+        };
+        match reply {
             Ok(reply) => self.answers(catalog, keys, reply),
             Err(error) => failed(&error),
         }

@@ -106,7 +106,7 @@ pub(super) fn version_gone(catalog: &Catalog, store: u16, wanted: Option<Version
 
 /// Values would take more memory than there is for them.
 #[cold]
-pub(super) fn no_room(bytes_max: u64) -> String {
+pub(crate) fn no_room(bytes_max: u64) -> String {
     format!(
         "OVERLOADED the values of all requests under way take {bytes_max} bytes already: ask for fewer at a time, or again in a moment"
     )
@@ -114,7 +114,7 @@ pub(super) fn no_room(bytes_max: u64) -> String {
 
 /// A partition of a hybrid store that has yet to read its stream here: another node has it.
 #[cold]
-pub(super) fn behind(catalog: &Catalog, store: u16) -> String {
+pub(crate) fn behind(catalog: &Catalog, store: u16) -> String {
     let name = &catalog.stores()[store as usize].name;
     format!("NOTHERE store {name:?} has yet to read its stream here: ask another node")
 }

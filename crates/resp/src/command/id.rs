@@ -195,6 +195,8 @@ pub enum CommandId {
     FondacoCompute,
     /// `FONDACO.MGET`
     FondacoMGet,
+    /// `FONDACO.MSCORE`
+    FondacoMScore,
     /// `FONDACO.IDS`
     FondacoIds,
     /// `FONDACO.GRAPH`

@@ -49,6 +49,19 @@ pub enum Found {
     Vector(Vec<u8>),
 }
 
+impl Found {
+    /// The result as it travels: fields in JSON or as a payload, scores and counts in 8 bytes, vectors as they are stored, all
+    /// little-endian. `None` for nothing, and for fields that are to be encoded otherwise.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Nothing | Self::Fields(_) => None,
+            Self::Bytes(bytes) | Self::Vector(bytes) => Some(bytes),
+            Self::Score(score) => Some(score.to_le_bytes().to_vec()),
+            Self::Count(count) => Some(count.to_le_bytes().to_vec()),
+        }
+    }
+}
+
 impl<'a> Evaluator<'a> {
     /// Prepares a query over values of this type, with the schemas of the store if the type has any.
     ///

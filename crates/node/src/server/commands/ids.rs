@@ -20,7 +20,7 @@ use fondaco_resp::{Reply, parse_integer};
 use super::operation::Operation;
 use super::siblings::Siblings;
 use super::strings::Strings;
-use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, fields};
 use crate::compute::{Limits, NoResult, Sets};
 use crate::forward::Steered;
 use crate::server::refusal;
@@ -59,6 +59,7 @@ pub(super) async fn query(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), 
     let catalog = Arc::clone(&shared.catalog.load());
     let admission = Admission::new(&catalog, call.session, call.context);
     let Keys { store, keys } = Keys::admit(&call.arguments[asked.keys.clone()], &admission)?;
+    check_type(&catalog, store)?;
     if let SetQuery::Contains(candidates) = &asked.query {
         Limits::of(shared).check_flags(keys.len(), candidates.len())?;
     }
@@ -91,6 +92,9 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
     let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
     let pinned = Pinned::parse(argument, call.session, &catalog)?;
     let computation = Computation::parse(argument(5), argument(6)).map_err(|error| format!("ERR {error}"))?;
+    if let Computation::Fields(query) = &computation {
+        return fields::compute(call, &pinned, query, catalog, reply).await;
+    }
     check_type(&catalog, pinned.store)?;
     let keys: Vec<Bytes> = call.arguments[7..]
         .iter()
@@ -121,7 +125,7 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
 }
 
 /// When a computation has to be done: after the timeout of the settings, or one that ends earlier.
-fn deadline(call: &Call<'_>, timeout_ms: Option<u64>) -> Instant {
+pub(super) fn deadline(call: &Call<'_>, timeout_ms: Option<u64>) -> Instant {
     let longest_ms = call.context.shared.settings.get(Setting::ForwardTimeoutMs);
     let timeout_ms = timeout_ms.unwrap_or(longest_ms).min(longest_ms);
     Instant::now() + Duration::from_millis(timeout_ms)
@@ -245,15 +249,15 @@ pub(in crate::server) fn checked(mut operation: Operation, store: &StoreName) ->
     Ok(operation)
 }
 
-/// Keys of one store of ids.
-struct Keys {
-    store: u16,
-    keys: Vec<Bytes>,
+/// Keys of one store.
+pub(super) struct Keys {
+    pub(super) store: u16,
+    pub(super) keys: Vec<Bytes>,
 }
 
 impl Keys {
     /// Checks the keys of a query, and charges the store's quota.
-    fn admit(wire_keys: &[&[u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
+    pub(super) fn admit(wire_keys: &[&[u8]], admission: &Admission<'_>) -> Result<Self, Refusal> {
         let catalog = admission.catalog;
         let mut store = None;
         let mut keys = Vec::with_capacity(wire_keys.len());
@@ -278,7 +282,6 @@ impl Keys {
             keys.push(Bytes::copy_from_slice(key));
         }
         let store = store.ok_or(SYNTAX_ERROR)?;
-        check_type(catalog, store)?;
         admission.forwarder.charge(catalog, store, keys.len())?;
         Ok(Self { store, keys })
     }

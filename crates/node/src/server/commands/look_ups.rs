@@ -65,7 +65,7 @@ impl Limit {
     ///
     /// # Errors
     /// The error to answer with: no number of milliseconds.
-    fn parse<'a>(argument: impl Fn(usize) -> Option<&'a [u8]>, at: usize) -> Result<(Self, usize), Refusal> {
+    pub(super) fn parse<'a>(argument: impl Fn(usize) -> Option<&'a [u8]>, at: usize) -> Result<(Self, usize), Refusal> {
         let is = |at, word: &str| argument(at).is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()));
         if !is(at, "deadline") {
             return Ok((Self::default(), at));
@@ -118,6 +118,13 @@ pub(in crate::server) fn parse(
             let (asked, keys_at) = Limit::parse(|at| arguments.get(at, buffer), limit_at)?;
             if keys_at == arguments.len() {
                 return Err(SYNTAX_ERROR.into());
+            }
+            if arguments
+                .get(keys_at, buffer)
+                .is_some_and(|word| word.eq_ignore_ascii_case(b"fields"))
+            {
+                // No look-up of whole values: a command of its own.
+                return Ok(None);
             }
             steered = Some(options.within(asked.deadline_ms));
             limit = asked;

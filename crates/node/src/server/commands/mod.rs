@@ -7,6 +7,7 @@ mod cluster;
 mod configuration;
 mod connection;
 pub(super) mod expiry;
+mod fields;
 mod graph;
 pub(super) mod ids;
 mod information;
@@ -74,6 +75,8 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         | CommandId::SDiff
         | CommandId::FondacoIds => ids::query(&call, reply).await,
         CommandId::FondacoCompute => ids::compute(&call, reply).await,
+        CommandId::FondacoMGet => fields::mget(&call, reply).await,
+        CommandId::FondacoMScore => fields::mscore(&call, reply).await,
         CommandId::GraphQuery | CommandId::GraphRoQuery => graph::query(&call, reply).await,
         CommandId::GraphExplain | CommandId::GraphProfile => graph::explain(&call, reply).await,
         CommandId::FondacoGraph => graph::own(&call, reply).await,

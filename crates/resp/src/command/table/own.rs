@@ -40,7 +40,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             SINCE,
             O_KEYS,
             "Reads the values of several keys; FANOUT and STRATEGY say how many groups of nodes are asked, and which nodes; \
-             DEADLINE how many milliseconds it may take, and with PARTIAL late keys are listed behind the values",
+             DEADLINE how many milliseconds it may take, and with PARTIAL late keys are listed behind the values; FIELDS which fields \
+             of the values are read",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
@@ -48,6 +49,22 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("strategy", String).optional(),
             Argument::new("deadline", Integer).optional(),
             Argument::new("partial", String).optional(),
+            Argument::new("fields", String).optional().multiple(),
+            Argument::new("key", String).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoMScore, "fondaco.mscore", -5, Group::Own)
+        .doc(
+            SINCE,
+            O_KEYS,
+            "Computes a score over a field of the values of several keys: DOT, COSINE, HADAMARD, COUNT; WHERE conditions hold; with TOP \
+             the best",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            Argument::new("operation", String),
+            Argument::new("field", String),
+            Argument::new("options", String).optional().multiple(),
+            Argument::new("keys", String),
             Argument::new("key", String).multiple(),
         ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
