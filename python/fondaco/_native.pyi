@@ -99,6 +99,14 @@ class Client:
         ids_max: int | None = None,
         options: object | None = None,
     ) -> Any: ...
+    def fields(
+        self,
+        store: str,
+        keys: object,
+        words: Sequence[bytes],
+        top: int | None = None,
+        options: object | None = None,
+    ) -> Any: ...
     def query(
         self,
         store: str,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union, cast
 from urllib.parse import quote
@@ -19,6 +21,9 @@ Key = Union[str, bytes, int]
 
 #: Keys: any iterable of them, or an array of Arrow, numpy, pandas or Polars. (``Any``: arrays have no common type.)
 Keys = Any
+
+#: A condition on a field: ``("price", "<", 10)``; ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+Condition = tuple[str, str, Union[str, int, float, bool]]
 
 #: A value to write.
 Value = Union[bytes, bytearray, memoryview, str]
@@ -54,6 +59,54 @@ class Store:
         True
         """
         return cast(Values, self._native.get_many(self.name, keys, options))
+
+    def fields(
+        self,
+        keys: Keys,
+        names: Sequence[str],
+        *,
+        where: Sequence[Condition] = (),
+        schema: int | None = None,
+        raw: bool = False,
+        options: ReadOptions | None = None,
+    ) -> Values:
+        """Some fields of the values of many keys, as the newest schema of the store has them, or the one with this id. The nodes
+        read them, so that no other bytes travel. A value for which a condition does not hold counts as missing.
+
+        ``to_arrow()`` has a typed column for each field, ``rows()`` dictionaries; an element is a JSON object or, with ``raw``, an
+        encoded record of just these fields.
+
+        >>> people.fields([1, 2], ["name", "age"], where=[("age", ">", 40)]).rows()
+        [None, {'name': 'Bea', 'age': 41}]
+        """
+        words = ["FIELDS", str(len(names)), *names, "AS", "RAW" if raw else "JSON"]
+        return cast(Values, self._native.fields(self.name, keys, _query(words, schema, where), None, options))
+
+    def scores(
+        self,
+        keys: Keys,
+        field: str,
+        vector: Iterable[float] | None = None,
+        operation: str = "dot",
+        *,
+        where: Sequence[Condition] = (),
+        schema: int | None = None,
+        top: int | None = None,
+        options: ReadOptions | None = None,
+    ) -> Values:
+        """A score over a field of the values of many keys, computed by the nodes: ``dot``, ``cosine`` or ``hadamard`` of a vector
+        of 32-bit floats with ``vector``; ``count`` of the items of a list, a map or a vector. With ``top``, those keys that have
+        the highest scores, the highest first.
+
+        >>> people.scores([1, 2], "tastes", [1.0, 0.5]).to_arrow().to_pandas()["score"].tolist()
+        [2.0, 3.5]
+        >>> people.scores([1, 2], "tastes", operation="count", top=1).rows()
+        [{'count': 2}]
+        """
+        words: list[str | bytes] = [operation.upper(), field]
+        if vector is not None:
+            words += ["VECTOR", _floats(vector)]
+        return cast(Values, self._native.fields(self.name, keys, _query(words, schema, where), top, options))
 
     def row(self, key: Key, options: ReadOptions | None = None) -> Any:
         """The row of a key, with the types of the pushed rows: a dictionary of its columns, the value if there is one
@@ -443,6 +496,25 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<fondaco store {self.name!r}>"
+
+
+def _query(words: Sequence[str | bytes], schema: int | None, where: Sequence[Condition]) -> list[bytes]:
+    """A query over fields as the commands have it."""
+    words = list(words)
+    if schema is not None:
+        words += ["SCHEMA", str(schema)]
+    for place, (field, comparison, literal) in enumerate(where):
+        text = str(literal).lower() if isinstance(literal, bool) else str(literal)
+        words += ["AND" if place else "WHERE", field, comparison, text]
+    return [word.encode() if isinstance(word, str) else word for word in words]
+
+
+def _floats(vector: Iterable[float]) -> bytes:
+    """A vector as nodes have it: 32-bit floats, little-endian."""
+    floats = array("f", vector)
+    if sys.byteorder == "big":
+        floats.byteswap()
+    return floats.tobytes()
 
 
 def _types(types: bool | Sequence[str]) -> list[str] | None:

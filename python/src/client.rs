@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 use crate::arrow::reader;
 use crate::control;
 use crate::fault::Fault;
+use crate::fields;
 use crate::graph::{GraphInput, GraphPushOptions};
 use crate::keys::{value, wire_key, wire_keys};
 use crate::options::{Reading, milliseconds, put_options, read_options};
@@ -536,6 +537,44 @@ impl Client {
             let keys: Vec<&[u8]> = keys.iter().map(WireKey::key).collect();
             let answer = client.sets(&store, &keys, &query, &set_options).await?;
             Ok(Made::by(move |py| set_answer(py, answer)))
+        })
+    }
+
+    /// A query over fields of values, in the words of a command; with `top`, only the keys with the highest scores, in their order.
+    #[pyo3(signature = (store, keys, words, top=None, options=None))]
+    fn fields<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        keys: &Bound<'py, PyAny>,
+        words: Vec<Vec<u8>>,
+        top: Option<usize>,
+        options: Option<Reading>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let mut keys = wire_keys(Some(&store), keys)?;
+        let query = fields::query(&words)?;
+        let options = read_options(options, self.deadline)?;
+        let (cache, endpoint) = (Arc::clone(&self.schemas), Arc::clone(&self.endpoint));
+        self.call(py, async move {
+            let topology = client.topology();
+            let known = topology.as_ref().and_then(|topology| topology.stores.get(&store));
+            let has_schemas = known.is_some_and(|known| known.value_type.has_schemas());
+            let (schemas, query) = match has_schemas {
+                true => {
+                    let (cache, store) = (Arc::clone(&cache), store.clone());
+                    blocking(move || cache.values.prepare(&endpoint, &store, query)).await?
+                }
+                false => (Arc::default(), query),
+            };
+            let mut reply = client.fields(keys.clone(), &query, Some(&*schemas), &options).await?;
+            if let Some(count) = top {
+                let best = fields::best(&reply, &query, count);
+                keys = best.iter().map(|&at| keys[at].clone()).collect();
+                reply.values = best.iter().map(|&at| reply.values[at].clone()).collect();
+            }
+            blocking(move || fields::typed(keys, reply, &query, &schemas, (&*cache, &store))).await
         })
     }
 

@@ -9,6 +9,7 @@ mod client;
 mod control;
 mod embedded;
 mod fault;
+mod fields;
 mod graph;
 mod keys;
 mod objects;

@@ -8,6 +8,7 @@ use fondaco_export::{Rows, Selection, Source};
 use fondaco_model::StoreName;
 
 use crate::fault::Fault;
+use crate::fields::ValueSchemas;
 use crate::values::Typed;
 
 /// The most stores whose columns are kept.
@@ -20,6 +21,8 @@ type Known = (Option<u64>, Arc<Typed>);
 pub struct SchemaCache {
     endpoint: Arc<Endpoint>,
     known: Mutex<HashMap<StoreName, Known>>,
+    /// The schemas of values.
+    pub values: ValueSchemas,
 }
 
 impl SchemaCache {
@@ -28,6 +31,7 @@ impl SchemaCache {
         Self {
             endpoint,
             known: Mutex::default(),
+            values: ValueSchemas::default(),
         }
     }
 

@@ -110,6 +110,19 @@ def batch_name() -> str:
     return f"batch-{next(_numbers)}"
 
 
+def make_people(client: fondaco.Client, name: str) -> None:
+    """A batch store of people, whose values have a schema."""
+    pyarrow = pytest.importorskip("pyarrow")
+    schema = """{"type": "record", "name": "Person", "fields": [
+        {"name": "name", "type": "string"}, {"name": "age", "type": ["null", "int"], "default": null},
+        {"name": "tastes", "type": {"type": "array", "items": "float"}}]}"""
+    client.create_store(name, value_type="avro")
+    client._native.control("POST", f"/v1/stores/{name}/schemas", json.dumps({"schema": schema}))
+    tastes = pyarrow.array([[1.0, 2.0], [3.0, 1.0]], pyarrow.list_(pyarrow.float32()))
+    rows = pyarrow.table({"id": [1, 2], "name": ["Ann", "Bea"], "age": [37, 41], "tastes": tastes})
+    client.store(name).push(rows, key="id", values=["name", "age", "tastes"])
+
+
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The names in examples: a client of a node with a batch store of cities, and an empty versioned store of
@@ -124,6 +137,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     knows = pyarrow.table({"from": ["ann"], "to": ["bob"]})
     people = pyarrow.table({"name": ["ann", "bob"], "age": [37, 41]})
     client.store("social").push_graph({"KNOWS": knows}, {"Person": people}, symmetric=True, create=True)
+    make_people(client, "people")
     version = directory / "cities-1"
     client.store("cities").push(rows, key="id", deploy=False, output=version.as_uri())
     reader = fondaco.open(version)
@@ -131,6 +145,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         "client": client,
         "store": client.store("cities"),
         "carts": client.store("carts"),
+        "people": client.store("people"),
         "cluster": cluster,
         "fondaco": fondaco,
         "asyncio": asyncio,
