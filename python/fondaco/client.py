@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from . import _native
 from ._native import Values
-from .options import ReadOptions
+from .options import ReadOptions, with_limits
 from .store import Key, Keys, Store
 
 #: The time limit of requests, unless they have their own, in milliseconds.
@@ -38,12 +38,21 @@ class Client:
         """
         return Store(self._native, name)
 
-    def mget(self, keys: Keys, options: ReadOptions | None = None) -> Values:
-        """The values of keys of several stores, each given as ``store:key``, in one request.
+    def mget(
+        self,
+        keys: Keys,
+        options: ReadOptions | None = None,
+        *,
+        deadline_ms: float | None = None,
+        partial: bool | None = None,
+    ) -> Values:
+        """The values of keys of several stores, each given as ``store:key``, in one request. The limits are those of
+        :meth:`Store.get_many`.
 
         >>> list(client.mget(["cities:1", "carts:none"]))
         [b'{"city":"Pisa","population":90036}', None]
         """
+        options = with_limits(options, deadline_ms, partial)
         return cast(Values, self._native.get_many(None, keys, options))
 
     def stores(self) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -25,3 +25,12 @@ class ReadOptions:
     strategy: str | None = None
     #: With the strategy ``cluster``: how many groups of nodes are asked.
     fan_out: int | None = None
+
+
+def with_limits(options: ReadOptions | None, deadline_ms: float | None, partial: bool | None) -> ReadOptions | None:
+    """Options with the limits that a call names itself."""
+    if deadline_ms is not None:
+        options = replace(options or ReadOptions(), deadline_ms=deadline_ms)
+    if partial is not None:
+        options = replace(options or ReadOptions(), partial=partial)
+    return options

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from . import _native
 from ._native import Scan, Values
 from .graph import QueryResult
-from .options import ReadOptions
+from .options import ReadOptions, with_limits
 from .progress import Progress, chosen
 
 #: A key: text is UTF-8, an integer is its decimal digits.
@@ -49,15 +49,28 @@ class Store:
         """
         return cast("bytes | None", self._native.get(self.name, key, options))
 
-    def get_many(self, keys: Keys, options: ReadOptions | None = None) -> Values:
+    def get_many(
+        self,
+        keys: Keys,
+        options: ReadOptions | None = None,
+        *,
+        deadline_ms: float | None = None,
+        partial: bool | None = None,
+    ) -> Values:
         """The values of many keys, in their order, all of one version. Keys may be an array of Arrow or numpy.
 
-        >>> values = store.get_many([1, 99])
+        ``deadline_ms`` and ``partial`` are those of the options. With ``partial``, the call returns at the deadline with the
+        values that came in time, and ``late`` has the positions of the other keys.
+
+        >>> values = store.get_many([1, 99], deadline_ms=5000, partial=True)
         >>> values[0]
         b'{"city":"Pisa","population":90036}'
         >>> values[1] is None
         True
+        >>> values.late
+        []
         """
+        options = with_limits(options, deadline_ms, partial)
         return cast(Values, self._native.get_many(self.name, keys, options))
 
     def fields(

@@ -320,7 +320,7 @@ impl Client {
             // Asks for the columns, if they are not known, in a thread for what blocks.
             let values = blocking(move || values.columns().map(|_| values)).await?;
             Ok(Made::by(move |py| {
-                let mut rows = values.rows(py)?;
+                let mut rows = values.rows(py, false)?;
                 Ok(rows.pop().unwrap_or_else(|| py.None().into_bound(py)))
             }))
         })

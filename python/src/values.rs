@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::{DataType, Field, FieldRef, Schema};
 use bytes::Bytes;
 use fondaco_client::{BatchReply, ClientError};
 use fondaco_model::StoreName;
@@ -82,17 +83,43 @@ impl Values {
         }
     }
 
-    /// Keys and values as columns.
-    fn decode(&self, typed: &Typed) -> Result<RecordBatch, Fault> {
-        let values = self.values.iter().map(|value| value.as_ref().map(Option::as_deref));
-        let values = values
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Fault::from(error.clone()))?;
+    /// The value of a key; `None` if it does not exist, or is late and may be.
+    fn value<'a>(found: &'a Result<Option<Bytes>, ClientError>, may_be_late: bool) -> Result<Option<&'a [u8]>, Fault> {
+        match found {
+            Ok(value) => Ok(value.as_deref()),
+            Err(error) if may_be_late && error.is_late() => Ok(None),
+            Err(error) => Err(error.clone().into()),
+        }
+    }
+
+    /// Keys and values as columns; with a name, a column behind them says which keys are late.
+    fn decode(&self, typed: &Typed, late: Option<&str>) -> Result<RecordBatch, Fault> {
+        let values = self.values.iter().map(|found| Self::value(found, late.is_some()));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
         let keys: Vec<&[u8]> = match self.columns {
             Columns::None => self.keys.iter().map(|key| &**key.as_bytes()).collect(),
             _ => self.keys.iter().map(WireKey::key).collect(),
         };
-        Ok(typed.decoder.decode(&keys, &values)?)
+        let batch = typed.decoder.decode(&keys, &values)?;
+        match late {
+            None => Ok(batch),
+            Some(name) => self.with_late(batch, name),
+        }
+    }
+
+    /// A batch with a further column that says which keys are late.
+    fn with_late(&self, batch: RecordBatch, name: &str) -> Result<RecordBatch, Fault> {
+        if batch.schema().field_with_name(name).is_ok() {
+            let message = format!("there is a column {name:?} already: give another name for the column of late keys");
+            return Err(Fault::bad_input(message));
+        }
+        let (schema, mut columns, _) = batch.into_parts();
+        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(name, DataType::Boolean, false)));
+        let late: BooleanArray = self.values.iter().map(|found| Some(is_late(found))).collect();
+        columns.push(Arc::new(late));
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
     /// The reply to a request for these keys.
@@ -108,12 +135,15 @@ impl Values {
         }
     }
 
-    fn element<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match &self.values[at] {
-            Ok(value) => Ok(value.as_ref().map(|value| PyBytes::new(py, value))),
-            Err(error) => Err(Fault::from(error.clone()).into()),
-        }
+    fn element<'py>(&self, py: Python<'py>, at: usize, late: bool) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = Self::value(&self.values[at], late)?;
+        Ok(value.map(|value| PyBytes::new(py, value)))
     }
+}
+
+/// Whether a key has no answer.
+fn is_late(found: &Result<Option<Bytes>, ClientError>) -> bool {
+    found.as_ref().is_err_and(ClientError::is_late)
 }
 
 #[pymethods]
@@ -126,13 +156,15 @@ impl Values {
         if let Ok(slice) = at.cast::<PySlice>() {
             let range = slice.indices(self.values.len() as isize)?;
             let places = (0..range.slicelength as isize).map(|step| (range.start + step * range.step) as usize);
-            let elements = places.map(|at| self.element(py, at)).collect::<PyResult<Vec<_>>>()?;
+            let elements = places
+                .map(|at| self.element(py, at, false))
+                .collect::<PyResult<Vec<_>>>()?;
             return Ok(PyList::new(py, elements)?.into_any());
         }
         let at: isize = at.extract()?;
         let place = if at < 0 { at + self.values.len() as isize } else { at };
         match usize::try_from(place).ok().filter(|&place| place < self.values.len()) {
-            Some(place) => Ok(self.element(py, place)?.into_pyobject(py)?.into_any()),
+            Some(place) => Ok(self.element(py, place, false)?.into_pyobject(py)?.into_any()),
             None => Err(PyIndexError::new_err(format!(
                 "there are {} values, and no value {at}",
                 self.values.len()
@@ -141,21 +173,22 @@ impl Values {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.to_list(py)?.try_iter()
+        self.to_list(py, false)?.try_iter()
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         match other.try_iter() {
             Ok(other) => self
-                .to_list(py)?
+                .to_list(py, false)?
                 .eq(PyList::new(py, other.collect::<PyResult<Vec<_>>>()?)?),
             Err(_) => Ok(false),
         }
     }
 
-    /// All values as a list.
-    fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let elements = (0..self.values.len()).map(|at| self.element(py, at));
+    /// All values as a list. With `late`, keys without an answer are `None`, too.
+    #[pyo3(signature = (*, late=false))]
+    fn to_list<'py>(&self, py: Python<'py>, late: bool) -> PyResult<Bound<'py, PyList>> {
+        let elements = (0..self.values.len()).map(|at| self.element(py, at, late));
         PyList::new(py, elements.collect::<PyResult<Vec<_>>>()?)
     }
 
@@ -171,6 +204,13 @@ impl Values {
         Ok(errors)
     }
 
+    /// The positions of the keys without an answer, because nodes were slow, gone or overloaded: they may exist or not.
+    #[getter]
+    fn late(&self) -> Vec<usize> {
+        let values = self.values.iter().enumerate();
+        values.filter_map(|(at, found)| is_late(found).then_some(at)).collect()
+    }
+
     /// The version of each batch store that the values are of.
     #[getter]
     fn versions(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
@@ -182,29 +222,32 @@ impl Values {
     }
 
     /// The keys and values as a table, with the columns and types of the pushed rows; with `raw`, as they are stored, in the
-    /// binary columns `key` and `value`.
-    #[pyo3(signature = (raw=false))]
-    fn to_arrow(&self, py: Python<'_>, raw: bool) -> PyResult<Table> {
+    /// binary columns `key` and `value`. With `late`, keys without an answer have null, and `True` in a further column of this
+    /// name.
+    #[pyo3(signature = (raw=false, *, late=None))]
+    fn to_arrow(&self, py: Python<'_>, raw: bool, late: Option<&str>) -> PyResult<Table> {
         let table = py.detach(|| {
             let typed = match raw {
                 true => Arc::new(Typed::new(&TypedSchema::raw())),
                 false => self.columns()?,
             };
-            self.decode(&typed).map(Table::of)
+            self.decode(&typed, late).map(Table::of)
         });
         Ok(table?)
     }
 
-    /// The values as objects of Python: for each key a dictionary of its columns, or the one value, or `None`.
-    pub fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    /// The values as objects of Python: for each key a dictionary of its columns, or the one value, or `None`. With `late`, keys
+    /// without an answer are `None`, too.
+    #[pyo3(signature = (*, late=false))]
+    pub fn rows<'py>(&self, py: Python<'py>, late: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
         // A key that does not exist need not be of the key's type.
         let decoded: Result<(RecordBatch, usize), Fault> = py.detach(|| {
             let typed = self.columns()?;
             let (mut keys, mut values) = (Vec::new(), Vec::new());
             for (key, value) in self.keys.iter().zip(&self.values) {
-                if let Some(value) = value.as_ref().map_err(|error| Fault::from(error.clone()))? {
+                if let Some(value) = Self::value(value, late)? {
                     keys.push(key.key());
-                    values.push(Some(&**value));
+                    values.push(Some(value));
                 }
             }
             Ok((typed.decoder.decode(&keys, &values)?, typed.key_columns))

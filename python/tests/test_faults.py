@@ -7,11 +7,12 @@ import os
 import pickle
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import fondaco
 import pytest
-from conftest import Cluster
+from conftest import Cluster, await_that
 
 
 def closed_port() -> str:
@@ -85,6 +86,50 @@ def test_keys_that_cannot_be_read_have_their_own_errors(client: fondaco.Client, 
     assert list(values.errors()) == [1]
     with pytest.raises(fondaco.NoStore):
         values[1]
+
+
+def test_keys_of_a_node_that_is_gone_are_late_and_not_absent(three_nodes: Cluster, batch_name: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    numbers = list(range(100))
+    with three_nodes.connect(deadline_ms=10_000) as client:
+        client.create_store(batch_name, replicas=1)
+        store = client.store(batch_name)
+        store.push(pa.table({"id": numbers, "square": [n * n for n in numbers]}), key="id")
+        keys = [*numbers, 1000]
+
+        def read() -> fondaco.Values:
+            return store.get_many(keys, deadline_ms=300, partial=True)
+
+        all_there = read()
+        assert (all_there.late, all_there.rows(late=True)[-1]) == ([], None)
+        victim = next(member["name"] for member in three_nodes.members if member["role"] == "node")
+        client.control("POST", f"/v1/dev/members/{victim}/stop", {})
+        try:
+            begun = time.monotonic()
+            values = read()
+            assert time.monotonic() - begun < 5
+            late = values.late
+            assert 0 < len(late) < len(numbers)
+            assert list(values.errors()) == late
+            rows = values.rows(late=True)
+            for at, key in enumerate(keys):
+                assert rows[at] == (None if at in late or key == 1000 else key * key)
+            assert values.to_list(late=True)[keys.index(1000)] is None
+            for read_all in (values.to_list, values.rows, values.to_arrow, lambda: values[late[0]]):
+                with pytest.raises(fondaco.FondacoError):
+                    read_all()
+            table = pa.table(values.to_arrow(late="late"))
+            assert table.column_names == ["id", "square", "late"]
+            assert table["square"].to_pylist() == rows
+            assert [at for at, is_late in enumerate(table["late"].to_pylist()) if is_late] == late
+            with pytest.raises(fondaco.BadInput, match="square"):
+                values.to_arrow(late="square")
+            with pytest.raises(fondaco.FondacoError):
+                store.get_many(keys, deadline_ms=300)
+        finally:
+            client.control("POST", f"/v1/dev/members/{victim}/start", {})
+        # Another test may stop it, too.
+        await_that("all keys can be read", lambda: read().late == [])
 
 
 def test_a_deadline_is_kept(cluster: Cluster, versioned: fondaco.Store) -> None:

@@ -152,9 +152,18 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether there was no answer in time, in contrast to an answer that is an error.
+    /// Whether there was no answer in time, since nodes were slow, gone or overloaded, in contrast to an answer that is an error.
     pub fn is_late(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        matches!(
+            self,
+            Self::Timeout { .. }
+                | Self::NoReplica { .. }
+                | Self::Unavailable { .. }
+                | Self::NoQuorum(_)
+                | Self::Overloaded { .. }
+                | Self::NoRoom { .. }
+                | Self::VersionGone { .. }
+        )
     }
 
     /// The code that a server puts before the message when it returns this error over RESP.

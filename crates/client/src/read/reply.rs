@@ -56,7 +56,7 @@ pub struct BatchReply {
 }
 
 impl BatchReply {
-    /// The indices of the keys without an answer in time: they may exist or not.
+    /// The indices of the keys without an [answer in time](ClientError::is_late): they may exist or not.
     pub fn late(&self) -> impl Iterator<Item = usize> + '_ {
         let values = self.values.iter().enumerate();
         values.filter_map(|(at, value)| value.as_ref().is_err_and(ClientError::is_late).then_some(at))
