@@ -46,6 +46,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ),
     ("route_not_found", 404, "there is no such path"),
     ("store_not_found", 404, "no store has this name"),
+    (
+        "not_decodable",
+        422,
+        "a value, or a key, does not fit the type that the store declares",
+    ),
     ("schema_not_found", 404, "the store has no schema with this number"),
     (
         "schema_clash",

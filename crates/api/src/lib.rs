@@ -38,7 +38,7 @@ pub use load::{
     LoadSample, NodeHistory, NodeLoadResource, PartitionLoadResource, ResourceUseResource, StoreLoadResource,
     StoreSample,
 };
-pub use lookup::{LookupRequest, LookupResponse, LookupValue};
+pub use lookup::{DecodedValue, LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingList, SettingResource};
 pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, StuckStoreResource};

@@ -10,6 +10,9 @@ pub struct LookupRequest {
     /// Wire keys, `store:key`.
     #[schema(example = json!(["pymk:42"]), max_items = 1000)]
     pub keys: Vec<String>,
+    /// Whether values, and keys of several parts, are JSON, by the types that their stores declare.
+    #[serde(default)]
+    pub decode: bool,
 }
 
 /// The values of looked-up keys.
@@ -17,6 +20,16 @@ pub struct LookupRequest {
 pub struct LookupResponse {
     /// In the order of the keys; null for a missing key. All values of a store are of one version.
     pub values: Vec<Option<LookupValue>>,
+}
+
+/// A value as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DecodedValue {
+    /// The number of its schema; null if its type has none.
+    pub schema: Option<u16>,
+    /// The value.
+    #[schema(value_type = Object)]
+    pub json: serde_json::Value,
 }
 
 /// A value, as text if it is UTF-8.
@@ -27,4 +40,6 @@ pub enum LookupValue {
     Utf8(String),
     /// The value in base 64, if it is not UTF-8.
     Base64(String),
+    /// The value as JSON, of a store that declares a type.
+    Decoded(DecodedValue),
 }

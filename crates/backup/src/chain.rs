@@ -234,6 +234,7 @@ mod tests {
             store: store.to_string(),
             began_unix_ms: 7,
             settings: StoreSettings {
+                schemas: Vec::new(),
                 created_unix_ms: 5,
                 replicas: 3,
                 value_type: ValueType::Bytes,

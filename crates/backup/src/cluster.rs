@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use fondaco_admin::{AdminError, Client, Endpoint};
-use fondaco_api::{NodeList, NodeStatus, RoutingResource, StoreResource};
+use fondaco_api::{NodeList, NodeStatus, RoutingResource, SchemaList, SchemaResource, StoreResource};
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{PartitionCount, StoreChange, StoreKind, StoreName, StoreOption, ValueType};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,9 @@ pub struct StoreSettings {
     pub value_type: ValueType,
     /// The settings of versioned stores.
     pub versioned: VersionedSettings,
+    /// The schemas of its values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schemas: Vec<SchemaResource>,
     /// The other options that are not the default: members of the table [`StoreOption`].
     #[serde(flatten)]
     pub others: Map<String, Value>,
@@ -84,7 +87,12 @@ impl StoreSettings {
                 let is_of_kind = |option: &StoreOption| option.member(StoreKind::Versioned).is_some();
                 others
                     .retain(|member, value| !value.is_null() && StoreOption::of_member(member).is_some_and(is_of_kind));
+                let schemas = match value_type.has_schemas() {
+                    true => port.get::<SchemaList>(&format!("/v1/stores/{name}/schemas"))?.schemas,
+                    false => Vec::new(),
+                };
                 Ok(Some(Self {
+                    schemas,
                     created_unix_ms: store.created_unix_ms,
                     replicas: store.replicas,
                     value_type,

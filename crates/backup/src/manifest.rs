@@ -312,6 +312,7 @@ mod tests {
             store: "carts".to_owned(),
             began_unix_ms: 7,
             settings: StoreSettings {
+                schemas: Vec::new(),
                 created_unix_ms: 5,
                 replicas: 3,
                 value_type: Default::default(),

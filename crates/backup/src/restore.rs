@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
 use fondaco_admin::Client;
-use fondaco_api::{Frame, NewStore, StoreResource};
+use fondaco_api::{Frame, NewSchema, NewStore, SchemaResource, StoreResource};
 use fondaco_model::{StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -100,7 +100,10 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
     verify_files(&pieces, &pace, job.progress).context("nothing was restored")?;
     result.created = found.is_none();
     let settings = match found {
-        Some(found) => found,
+        Some(found) => {
+            register_schemas(cluster.entry(), name, &manifest.settings.schemas)?;
+            found
+        }
         None => create(cluster.entry(), name, &manifest.settings)?,
     };
     let topology = cluster.look_up(settings.replicas)?;
@@ -161,15 +164,46 @@ fn create(port: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Resul
     options.insert("replicas".to_owned(), had.replicas.into());
     options.insert("value_type".to_owned(), had.value_type.name().into());
     options.insert("versioned".to_owned(), serde_json::to_value(had.versioned)?);
-    let new = NewStore {
+    let mut new = NewStore {
         name: name.to_string(),
         kind: StoreKind::Versioned,
         options,
     };
     let refused =
         || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");
+    // Some schemas may be older than the store's compatibility: it is set when all are there.
+    let compatibility = match had.schemas.is_empty() {
+        true => None,
+        false => new.options.insert("compatibility".to_owned(), "none".into()),
+    };
     port.post::<StoreResource>("/v1/stores", &new).with_context(refused)?;
+    register_schemas(port, name, &had.schemas)?;
+    if let Some(compatibility) = compatibility {
+        let change = serde_json::json!({"compatibility": compatibility});
+        port.patch::<StoreResource>(&format!("/v1/stores/{name}"), &change)?;
+    }
     StoreSettings::of(port, name)?.with_context(|| format!("store {name:?} was dropped at once"))
+}
+
+/// Registers the schemas of a backup in a store, which gives them the same numbers: values begin with these.
+fn register_schemas(port: &Client, name: &StoreName, schemas: &[SchemaResource]) -> anyhow::Result<()> {
+    for schema in schemas {
+        let new = NewSchema {
+            schema: schema.schema.clone().into(),
+            message: schema.message.clone(),
+            dry_run: false,
+        };
+        let found: SchemaResource = port.post(&format!("/v1/stores/{name}/schemas"), &new)?;
+        if found.id != schema.id {
+            bail!(
+                "schema {} of the backup is schema {} of store {name}: nothing was restored, since values name schemas by their \
+                 numbers; restore into a new store",
+                schema.id,
+                found.id
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The request body for each node.

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backup, balance, build, cluster, completions, config, deploy, drain, export, graph, hook, inspect, look_up, nodes,
-    push, rebalance, repair, roles, scan, status, store, task, user, versions, why,
+    push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -69,6 +69,9 @@ pub enum Command {
     Get(look_up::GetOptions),
     /// Print the values of several keys, of one store or of several
     Mget(look_up::MgetOptions),
+    /// Register and show the schemas of a store's values
+    #[command(subcommand)]
+    Schema(schema::SchemaCommand),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
     /// Write the rows of a store or a version to a Parquet file or as an Arrow stream, with their types

@@ -101,6 +101,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Why(options) => commands::why::why(&options, output),
         Command::Drain(options) => commands::drain::drain(options, output),
         Command::Maintenance(options) => commands::drain::maintenance(&options, output),
+        Command::Schema(command) => commands::schema::run(command, output),
         Command::User(command) => commands::user::run(command, output),
         Command::Audit(options) => commands::user::audit(&options, output),
         Command::Repair(command) => commands::repair::run(command, output),

@@ -103,6 +103,17 @@ pub(super) struct Dropping {
     pub(super) now: bool,
 }
 
+/// Whether values are shown as JSON.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decoding {
+    /// Whether the value, and a key of several parts, is JSON, by the types that the store declares.
+    #[serde(default)]
+    #[param(default = false)]
+    pub(super) decode: bool,
+}
+
 /// The parameters of a query.
 pub(super) struct QueryOf<T>(pub(super) T);
 

@@ -12,16 +12,17 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fondaco_api::{ErrorResource, LookupRequest, LookupResponse, LookupValue};
+use fondaco_api::{DecodedValue, ErrorResource, LookupRequest, LookupResponse, LookupValue};
 use fondaco_catalog::{Catalog, Serving};
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_decisions::operator::OperatorError;
 use fondaco_format::FormatError;
-use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
+use fondaco_model::{KEY_BYTES_MAX, KeyType, StoreKind, StoreName};
 use fondaco_protocol::WireKey;
+use fondaco_schema::{Schema, key_of_json, read_id, value_to_json};
 
 use crate::app::App;
-use crate::body::{JsonBody, KeyPath};
+use crate::body::{Decoding, JsonBody, KeyPath, QueryOf};
 use crate::cluster_client::ClusterClient;
 use crate::error::ApiError;
 use crate::other_nodes::ask_a_node;
@@ -39,14 +40,27 @@ type Key = (StoreName, Vec<u8>);
 #[utoipa::path(get, path = "/v1/stores/{store}/keys/{key}", tag = "look-ups", params(
     ("store" = String, Path, description = "The store"),
     ("key" = String, Path, description = "The key, its bytes percent-encoded"),
+    Decoding,
 ), responses(
-    (status = 200, description = "The value, as it is", body = Vec<u8>, content_type = "application/octet-stream"),
-    (status = "default", description = "An error: store_not_found, key_not_found, nothing_served, version_failed, unavailable", body = ErrorResource),
+    (status = 200, description = "The value, as it is; or as JSON, with the number of its schema: a DecodedValue", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = "default", description = "An error: store_not_found, key_not_found, not_decodable, nothing_served, version_failed, unavailable", body = ErrorResource),
 ))]
-pub(super) async fn get(State(app): State<App>, KeyPath { store, key }: KeyPath) -> Result<Response, ApiError> {
+pub(super) async fn get(
+    State(app): State<App>,
+    KeyPath { store, key }: KeyPath,
+    QueryOf(Decoding { decode }): QueryOf<Decoding>,
+) -> Result<Response, ApiError> {
     let missing = format!("store {store:?} has no key {:?}", String::from_utf8_lossy(&key));
-    let mut values = look_up(&app, vec![(store, key)]).await?;
+    let key = encoded_key(&app, &store, key, decode)?;
+    let mut values = look_up(&app, vec![(store.clone(), key)]).await?;
     match values.pop().flatten() {
+        Some(value) if decode => match decoded(&app, &store, value).await? {
+            LookupValue::Decoded(decoded) => Ok(Json(decoded).into_response()),
+            LookupValue::Utf8(_) | LookupValue::Base64(_) => {
+                let message = format!("store {store:?} declares no type of values: leave out the decoding");
+                Err(ApiError::new("not_decodable", message))
+            }
+        },
         Some(value) => Ok(([(header::CONTENT_TYPE, "application/octet-stream")], value).into_response()),
         None => Err(ApiError::new("key_not_found", missing)),
     }
@@ -67,12 +81,74 @@ pub(super) async fn many(
             "{count} keys: look up at most {KEYS_MAX} at a time"
         )));
     }
-    let keys = request.keys.iter().map(|wire| parse(wire)).collect::<Result<_, _>>()?;
-    let values = look_up(&app, keys).await?;
-    let values = values.into_iter().map(|value| value.map(lookup_value));
-    Ok(Json(LookupResponse {
-        values: values.collect(),
-    }))
+    let keys = request.keys.iter().map(|wire| {
+        let (store, key) = parse(wire)?;
+        let key = encoded_key(&app, &store, key, request.decode)?;
+        Ok((store, key))
+    });
+    let keys: Vec<Key> = keys.collect::<Result<_, ApiError>>()?;
+    let stores: Vec<StoreName> = keys.iter().map(|(store, _)| store.clone()).collect();
+    let found = look_up(&app, keys).await?;
+    let mut values = Vec::with_capacity(found.len());
+    for (store, value) in stores.iter().zip(found) {
+        values.push(match value {
+            None => None,
+            Some(value) if request.decode => Some(decoded(&app, store, value).await?),
+            Some(value) => Some(lookup_value(value)),
+        });
+    }
+    Ok(Json(LookupResponse { values }))
+}
+
+/// A key as it is stored: people write one of several parts as a JSON list.
+fn encoded_key(app: &App, store: &StoreName, key: Vec<u8>, decode: bool) -> Result<Vec<u8>, ApiError> {
+    let view = app.operator.mirror().view();
+    let known = view.stores.get(store).filter(|_| decode);
+    let Some(key_type @ KeyType::Tuple(_)) = known.map(|known| &known.record.definition.key_type) else {
+        return Ok(key);
+    };
+    let parts = serde_json::from_slice(&key).map_err(|error| format!("no JSON list: {error}"));
+    let encoded = parts.and_then(|parts| key_of_json(key_type, &parts).map_err(|error| error.to_string()));
+    encoded.map_err(|error| {
+        let (text, key_type) = (String::from_utf8_lossy(&key), key_type);
+        let message = format!("key {text:?} of store {store:?} is not of type {key_type}: {error}; write [\"a\", 1]");
+        ApiError::new("not_decodable", message)
+    })
+}
+
+/// A value as JSON, if its store declares a type; else as it is.
+async fn decoded(app: &App, store: &StoreName, value: Vec<u8>) -> Result<LookupValue, ApiError> {
+    let record = app
+        .operator
+        .mirror()
+        .view()
+        .stores
+        .get(store)
+        .map(|known| known.record.clone());
+    let Some(record) = record else {
+        return Ok(lookup_value(value));
+    };
+    let value_type = record.definition.value_type;
+    let wrong = |error: String| {
+        let message = format!("a value of store {store:?} cannot be decoded: {error}");
+        ApiError::new("not_decodable", message)
+    };
+    if !value_type.has_schemas() {
+        let json = value_to_json(value_type, &value).map_err(|error| wrong(error.to_string()))?;
+        return Ok(match json {
+            Some(json) => LookupValue::Decoded(DecodedValue { schema: None, json }),
+            None => lookup_value(value),
+        });
+    }
+    let (id, _) = read_id(&value).map_err(|error| wrong(error.to_string()))?;
+    let name = store.clone();
+    // One that this process has not seen yet is fetched.
+    let found = app.blocking(move |app| Ok(app.operator.schema(&name, id)?)).await?;
+    let schema = found.ok_or_else(|| wrong(format!("no schema has the number {id}")))?;
+    let schema = Schema::of_record(&schema).map_err(|error| wrong(error.to_string()))?;
+    let (_, payload) = read_id(&value).map_err(|error| wrong(error.to_string()))?;
+    let json = schema.to_json(payload).map_err(|error| wrong(error.to_string()))?;
+    Ok(LookupValue::Decoded(DecodedValue { schema: Some(id), json }))
 }
 
 fn parse(wire: &str) -> Result<Key, ApiError> {

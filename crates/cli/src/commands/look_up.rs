@@ -1,14 +1,14 @@
 //! `fondaco get` and `mget`: single lookups for people, over the control port.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use fondaco_api::{LookupRequest, LookupResponse, LookupValue};
+use fondaco_api::{DecodedValue, LookupRequest, LookupResponse, LookupValue};
 use fondaco_model::StoreName;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
@@ -23,13 +23,37 @@ use crate::output::{Output, Results};
 Exit code 1 if the key is missing.
 
 Example:
-  fondaco get pymk:42")]
+  fondaco get pymk:42
+  fondaco get --decode 'carts:[\"ann\", 7]'")]
 pub struct GetOptions {
     /// The key, with its store: store:key
     key: OsString,
 
     #[command(flatten)]
+    form: Form,
+
+    #[command(flatten)]
     node: ControlPort,
+}
+
+/// The form of values.
+#[derive(Debug, Args)]
+struct Form {
+    /// Show values as JSON, by the type that the store declares, and take keys of several parts as JSON lists; on a terminal this is
+    /// the default for stores that declare one
+    #[arg(long)]
+    decode: bool,
+
+    /// Show the bytes of values
+    #[arg(long, conflicts_with = "decode")]
+    raw: bool,
+}
+
+impl Form {
+    /// Whether to ask for JSON.
+    fn decodes(&self) -> bool {
+        self.decode || (!self.raw && io::stdout().is_terminal())
+    }
 }
 
 /// `fondaco mget`.
@@ -43,6 +67,9 @@ pub struct MgetOptions {
     /// The keys, with their stores: store:key
     #[arg(required = true)]
     keys: Vec<String>,
+
+    #[command(flatten)]
+    form: Form,
 
     #[command(flatten)]
     node: ControlPort,
@@ -65,10 +92,17 @@ pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
         .parse()
         .map_err(|error| WrongUsage(format!("invalid key {shown:?}: {error}")))?;
     let key = percent_encode(&wire_key[colon + 1..], NON_ALPHANUMERIC);
-    let value = options
-        .node
-        .client()?
-        .get_bytes(&format!("/v1/stores/{store}/keys/{key}"))?;
+    let client = options.node.client()?;
+    let path = format!("/v1/stores/{store}/keys/{key}");
+    if options.form.decodes() {
+        match client.get::<DecodedValue>(&format!("{path}?decode=true")) {
+            Ok(decoded) => return show_decoded(decoded, &shown, output),
+            // Nobody asked for it.
+            Err(error) if error.code() == "not_decodable" && !options.form.decode => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let value = client.get_bytes(&path)?;
     if !output.is_json() {
         return output.bytes(&value);
     }
@@ -83,12 +117,32 @@ pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&found, |_| String::new())
 }
 
+fn show_decoded(decoded: DecodedValue, key: &str, output: &Output) -> anyhow::Result<()> {
+    if !output.is_json() {
+        let text = match io::stdout().is_terminal() {
+            true => serde_json::to_string_pretty(&decoded.json)?,
+            false => decoded.json.to_string() + "\n",
+        };
+        return output.bytes(text.as_bytes());
+    }
+    let value = Some(&LookupValue::Decoded(decoded));
+    output.result(&Found { key, value }, |_| String::new())
+}
+
 /// Runs `fondaco mget`.
 pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
     let request = LookupRequest {
         keys: options.keys.clone(),
+        decode: options.form.decodes(),
     };
-    let response: LookupResponse = options.node.client()?.post("/v1/lookup", &request)?;
+    let client = options.node.client()?;
+    let response: LookupResponse = match client.post("/v1/lookup", &request) {
+        Err(error) if error.code() == "not_decodable" && !options.form.decode => {
+            let decode = false;
+            client.post("/v1/lookup", &LookupRequest { decode, ..request })?
+        }
+        answer => answer?,
+    };
     if response.values.len() != options.keys.len() {
         bail!(
             "the node answered for {} keys of {}",
@@ -118,6 +172,7 @@ pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
                     out.write_all(&bytes)?;
                     out.write_all(b"\n")?;
                 }
+                Some(LookupValue::Decoded(decoded)) => writeln!(out, "{key}\t{}", decoded.json)?,
                 None => {}
             }
         }

@@ -26,6 +26,7 @@ pub mod rebalance;
 pub mod repair;
 pub mod roles;
 pub mod scan;
+pub mod schema;
 pub mod status;
 pub mod store;
 mod store_flags;

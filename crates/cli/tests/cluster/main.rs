@@ -34,6 +34,7 @@ mod readers;
 mod replicas;
 mod rollouts;
 mod runbook;
+mod schemas;
 mod security;
 mod sets;
 mod sources;

@@ -13,6 +13,7 @@ mod plan_requests;
 mod plans;
 mod pushes;
 mod quorums;
+mod schemas;
 mod space;
 mod stores;
 mod versioned;
