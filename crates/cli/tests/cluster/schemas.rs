@@ -105,11 +105,11 @@ fn writes_are_checked_by_schemas_that_every_process_knows_once_they_are_register
     assert!(found.starts_with("members:7\t{") && found.contains("ann"), "{found}");
 
     // Dropped and restored, the store has its schemas; another store of its name has none.
-    cluster.any().done(&["store", "drop", "members"]);
+    cluster.any().done(&["store", "drop", "members", "--yes"]);
     cluster.any().done(&["store", "restore", "members"]);
     let listed = cluster.get("node-1").json(&["schema", "list", "members"]);
     assert_eq!(listed["schemas"].as_array().unwrap().len(), 2);
-    cluster.any().done(&["store", "drop", "members"]);
+    cluster.any().done(&["store", "drop", "members", "--yes"]);
     let create = [
         "store",
         "create",
