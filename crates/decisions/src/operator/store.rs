@@ -241,9 +241,6 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
             "fan-out {fan_out}: a versioned store is read from the replicas that its quorums need"
         ));
     }
-    if !definition.value_type.has_schemas() && !definition.compatibility.is_backward() {
-        return refuse("compatibility is of schemas, which only values of type avro and protobuf have");
-    }
     if definition.value_type == ValueType::Graph && !definition.key_type.is_bytes() {
         return refuse("the keys of a graph are those of its vertices: leave out the type of keys");
     }

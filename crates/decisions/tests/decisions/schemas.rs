@@ -99,12 +99,10 @@ fn schemas_are_for_values_of_their_language_alone() {
     let refused = operator::register_schema(&cluster.view, &name("bytes"), &schema(A), 7);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("--value-type avro"), "{refused}");
-    let mut definition = of_type("t", ValueType::Json);
-    definition.compatibility = Compatibility::Full;
-    assert!(matches!(
-        cluster.define(definition),
-        Err(OperatorError::InvalidDefinition { .. })
-    ));
+    let mut definition = of_type("t", ValueType::Graph);
+    definition.key_type = "integer".parse().unwrap();
+    let refused = cluster.define(definition);
+    assert!(matches!(refused, Err(OperatorError::InvalidDefinition { .. })));
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn apply(arguments: &Consume, engine: Arc<dyn Engine>) -> Result<()> {
         grace_ms: 3_600_000,
         partitioner: Partitioner::Any,
     };
-    let overlay = Arc::new(Overlay::open(engine, options, Arc::new(|_| Ok(None)))?);
+    let overlay = Arc::new(Overlay::open(engine, options, Arc::new(|_| Ok(None)), Arc::default())?);
     overlay.set_held(&(0..STORE_PARTITIONS).map(PartitionId::new).collect())?;
     let cluster = Arc::new(KafkaCluster::new(&arguments.brokers, &Default::default()));
     let source = Arc::new(cluster.topic(&arguments.topic));
