@@ -19,7 +19,7 @@ use crate::schema::FieldInfo;
 use crate::{NAMES_MAX, SchemaError, ValueError};
 
 pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescriptor, SchemaError> {
-    check_syntax(text)?;
+    check_files(text)?;
     let unreadable = |reason: String| {
         SchemaError::new(
             "the descriptor set",
@@ -52,16 +52,30 @@ pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescrip
     })
 }
 
-/// Refuses files whose syntax the library does not know, editions among them.
-fn check_syntax(text: &[u8]) -> Result<(), SchemaError> {
+/// Refuses files that the library cannot take: those of a syntax that it does not know, editions among them; and those that import one
+/// another, which it would follow without end.
+fn check_files(text: &[u8]) -> Result<(), SchemaError> {
     // Sets that cannot be decoded are refused by the library.
     let files = FileDescriptorSet::decode(text).map(|set| set.file).unwrap_or_default();
+    let mut before = HashSet::new();
     for file in &files {
         if !matches!(file.syntax.as_deref(), None | Some("proto2" | "proto3")) {
             return Err(SchemaError::new(
                 file.name(),
                 format!("the syntax {:?} is not known: use proto2 or proto3", file.syntax()),
             ));
+        }
+        let missing = file.dependency.iter().find(|import| !before.contains(import.as_str()));
+        if let Some(import) = missing {
+            return Err(SchemaError::new(
+                file.name(),
+                format!(
+                    "it imports {import:?}, which is not before it in the set; make it with protoc --include_imports"
+                ),
+            ));
+        }
+        if !before.insert(file.name()) {
+            return Err(SchemaError::new(file.name(), "the set has two files of this name"));
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use fondaco_testing::Kafka;
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
@@ -327,4 +328,66 @@ fn what_cannot_be_computed_is_refused_by_name() {
     );
     // The router serves on.
     assert_eq!(ask::<String>(router, "PING", &[]), "PONG");
+}
+
+#[test]
+fn fields_of_hybrid_stores_are_those_of_later_events() {
+    let kafka = Kafka::shared();
+    let topic = kafka.make_topic("fields-of-events", 2);
+    let dir = tempfile::tempdir().unwrap();
+    let dev = Node::dev_with(&dir.path().join("data"), &["--nodes", "2", "--loops", "1"]);
+    let stream = format!("kafka://{}/fields-of-events", kafka.address());
+    dev.done(&[
+        "store",
+        "create",
+        "items",
+        "--kind",
+        "hybrid",
+        "--value-type",
+        "json",
+        "--stream",
+        &stream,
+        "--replicas",
+        "1",
+    ]);
+    let mut rows = String::new();
+    for id in 0..50 {
+        writeln!(
+            rows,
+            "{}",
+            json!({"key": id.to_string(), "name": format!("item {id}"), "v": [id, 1]})
+        )
+        .unwrap();
+    }
+    let input = dir.path().join("items.jsonl");
+    std::fs::write(&input, rows).unwrap();
+    dev.done(&[
+        "push",
+        "items",
+        input.to_str().unwrap(),
+        "--key",
+        "key",
+        "--values",
+        "name,v",
+    ]);
+    for id in [3, 4, 60] {
+        let event = json!({"name": format!("later {id}"), "v": [100 + id, 1]}).to_string();
+        topic.send(id % 2, Some(&id.to_string()), Some(&event), Vec::new());
+    }
+    topic.send(0, Some("5"), None, Vec::new());
+    topic.flush();
+    let vector = floats(&[1.0, 0.0]);
+    for (role, address) in addresses(&dev, "node").iter().chain(&addresses(&dev, "router")) {
+        let redis = &mut connect(address);
+        let keys = of_items([2, 3, 4, 5, 60]);
+        until(&format!("{role} answers with the events"), || {
+            let found = command("FONDACO.MGET FIELDS 1 name AS JSON", &[], &keys).query::<Vec<Option<String>>>(redis);
+            let of = |name: &str| Some(format!(r#"{{"name":"{name}"}}"#));
+            found.is_ok_and(|found| found == [of("item 2"), of("later 3"), of("later 4"), None, of("later 60")])
+        });
+        let words = "FONDACO.MSCORE DOT v VECTOR $ TOP 3 KEYS";
+        let top: Vec<(String, f64)> = command(words, &[&vector], &of_items(0..70)).query(redis).unwrap();
+        let expected = [(60, 160.0), (4, 104.0), (3, 103.0)].map(|(id, score)| (format!("items:{id}"), score));
+        assert_eq!(top, expected, "{role}");
+    }
 }

@@ -384,7 +384,7 @@ mod tests {
         let asked = asked.unwrap();
         assert_eq!(
             (asked.keys, asked.limit.deadline_ms, asked.limit.lists_late),
-            (14..16, Some(50), true)
+            (16..18, Some(50), true)
         );
         let text = "FONDACO.MSCORE DOT v VECTOR abcd WHERE a = x AND b < 5 TOP 10 DEADLINE 50 KEYS s:1";
         let asked = parse_mscore(&words(text)).unwrap();
