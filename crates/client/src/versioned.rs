@@ -219,7 +219,7 @@ impl Client {
         }
         let now_unix_ms = now_unix_ms();
         let update = match edit {
-            Edit::Put { value, expiry } => {
+            Edit::Put { value, expiry } | Edit::PutFields { value, expiry, .. } => {
                 let expires = expiry.unix_ms(self.inner().ttl_ms(key.store())?, now_unix_ms);
                 Update::put(value, now_unix_ms, expires)
             }

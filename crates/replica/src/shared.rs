@@ -401,7 +401,7 @@ impl Shared {
 
 fn value_bytes(update: &Update) -> usize {
     match &update.change {
-        Change::Put(value) => value.len(),
+        Change::Put(value) | Change::PutFields { value, .. } => value.len(),
         Change::Delete | Change::Add(_) | Change::SetCounter { .. } => 0,
     }
 }

@@ -41,6 +41,16 @@ pub enum Edit {
         /// When the value expires.
         expiry: Expiry,
     },
+    /// The key gets this value, in which some fields are new: in a store that resolves by field, the others keep the times
+    /// of their writes.
+    PutFields {
+        /// The whole value.
+        value: Bytes,
+        /// The new fields, and those that were removed.
+        fields: Box<[Box<str>]>,
+        /// When the value expires.
+        expiry: Expiry,
+    },
     /// The key is deleted.
     Delete,
 }
@@ -264,7 +274,11 @@ impl Update {
             }
             Edit::Delete if is_counter => set(None, None),
             Edit::Delete => versioned::Update::delete(now_unix_ms),
-            Edit::Put { value, expiry } => {
+            Edit::PutFields { value, fields, expiry } if store.settings.resolution == Resolution::Fields => {
+                let expires = expiry.unix_ms(store.settings.ttl_ms, now_unix_ms);
+                versioned::Update::put_fields(&record, value, &fields, now_unix_ms, expires)
+            }
+            Edit::Put { value, expiry } | Edit::PutFields { value, expiry, .. } => {
                 let expires = expiry.unix_ms(store.settings.ttl_ms, now_unix_ms);
                 match fondaco_resp::parse_integer(&value).filter(|_| is_counter) {
                     Some(number) => set(Some(number), expires),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fondaco_model::cluster::{ClusterView, NodeRecord, Numbers, Revised, StoreRecord};
-use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
+use fondaco_model::versioned::{EngineKind, Resolution, VersionedChange, VersionedSettings};
 use fondaco_model::{PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName, ValueType};
 
 use super::count::{QuorumChange, next_settings};
@@ -84,6 +84,10 @@ pub fn alter_store(
     record.definition.versioned = next_settings(view, &before.record, replicas_next, change);
     check_unchangeable(&before.record.definition, &record.definition)?;
     check(view, &record.definition)?;
+    let resolution = change.versioned.as_ref().and_then(|change| change.resolution);
+    if resolution == Some(Resolution::Fields) {
+        check_spoken(view, &record.definition)?;
+    }
     record.versions.expire(record.definition.backups);
     record.forget_details();
     if let (Some(now), Some(next)) = (view.settings(&before.record), record.definition.versioned) {
@@ -313,8 +317,11 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
 fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
     let in_force = view.protocol();
     let is_old = matches!(definition.value_type, ValueType::Bytes) || definition.value_type.has_sets();
+    let settings = definition.versioned.as_ref();
+    let is_by_field = settings.is_some_and(|settings| settings.resolution == Resolution::Fields);
     let what = match (is_old, definition.key_type.is_bytes()) {
         _ if in_force >= PROTOCOL_OF_TYPES => return Ok(()),
+        _ if is_by_field => format!("--resolution {}", Resolution::Fields),
         (false, _) => format!("--value-type {}", definition.value_type),
         (true, false) => format!("--key-type {}", definition.key_type),
         (true, true) => return Ok(()),

@@ -4,10 +4,12 @@
 //! record   version (1 byte, 1), checksum (8 bytes, little endian), clock, siblings: count, sibling…
 //! sibling  flags (1 byte), place of its replica's entry in the clock,
 //!          the entry's counter - its counter, the entry's time - its time,
-//!          [expires - its time (zigzag)], [counter - since], [seen: count, seen…], [length of the value, value]
+//!          [expires - its time (zigzag)], [counter - since], [seen: count, seen…], [times], [length of the value, value]
+//! times    its time - the time of the whole value, count of fields, for each: length of the name, the name,
+//!          its time - the time of the field
 //! seen     node, incarnation, counter, counter - since, total (zigzag)
 //! update   version (1 byte, 1), flags (1 byte), time, [expires - time (zigzag)], [by (zigzag)],
-//!          [seen: count, seen…], [value: the rest]
+//!          [seen: count, seen…], [times], [value: the rest]
 //! ```
 //! All numbers without a size are [varints](super::varint). The checksum is the 64-bit xxh3 of all bytes after it. It
 //! is also the [digest](Record::digest) of the record: a write over a record reads the digest from its first bytes, and
@@ -21,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::clock::VectorClock;
 use super::counter::{Count, SEEN_MAX, Seen};
 use super::error::RecordError;
+use super::fields::{FIELDS_MAX, FieldTimes};
 use super::record::{Record, SIBLINGS_READ_MAX, Sibling};
 use super::replica::{COUNTER_MAX, Dot, ReplicaId};
 use super::varint::{self, Length, Reader, Sink};
@@ -36,6 +39,7 @@ const EXPIRES: u8 = 2;
 const IS_ADDED: u8 = 4;
 const IS_SET: u8 = 8;
 const IS_DELETED: u8 = 16;
+const HAS_TIMES: u8 = 32;
 
 impl Record {
     /// The length of its encoding.
@@ -85,6 +89,7 @@ impl Record {
             Count::Whole => 0,
             Count::Added { .. } => IS_ADDED,
             Count::Set { .. } => IS_SET,
+            Count::Fields(_) => HAS_TIMES,
         };
         out.push(flags);
         varint::put(out, place as u64);
@@ -97,6 +102,7 @@ impl Record {
             Count::Whole => {}
             Count::Added { since } => varint::put(out, sibling.dot.counter - since),
             Count::Set { seen } => put_seen(out, seen),
+            Count::Fields(times) => put_times(out, times, sibling.written_unix_ms),
         }
         if let Some(value) = &sibling.value {
             varint::put(out, value.len() as u64);
@@ -207,7 +213,8 @@ fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
 
 fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -> Result<Sibling, RecordError> {
     let flags = reader.byte()?;
-    if flags & !(HAS_VALUE | EXPIRES | IS_ADDED | IS_SET) != 0 || flags & (IS_ADDED | IS_SET) == IS_ADDED | IS_SET {
+    let role = flags & (IS_ADDED | IS_SET | HAS_TIMES);
+    if flags & !(HAS_VALUE | EXPIRES | IS_ADDED | IS_SET | HAS_TIMES) != 0 || role.count_ones() > 1 {
         return Err(RecordError::invalid("a sibling has unknown flags"));
     }
     let place = usize::try_from(reader.number()?).ok();
@@ -227,13 +234,14 @@ fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -
         0 => None,
         _ => Some(reader.difference(written_unix_ms)?),
     };
-    let count = match flags & (IS_ADDED | IS_SET) {
+    let count = match role {
         0 => Count::Whole,
         IS_ADDED => {
             let since = dot.counter.checked_sub(reader.number()?).filter(|&since| since > 0);
             let since = since.ok_or(RecordError::invalid("a sum begins at the counter 0"))?;
             Count::Added { since }
         }
+        HAS_TIMES => Count::Fields(read_times(reader, written_unix_ms)?),
         _ => Count::Set {
             seen: read_seen(reader)?,
         },
@@ -252,6 +260,41 @@ fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -
         value,
         count,
     })
+}
+
+fn put_times(out: &mut impl Sink, times: &FieldTimes, written_unix_ms: u64) {
+    varint::put(out, written_unix_ms - times.whole_unix_ms);
+    varint::put(out, times.fields.len() as u64);
+    for (name, time) in &times.fields {
+        varint::put(out, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+        varint::put(out, written_unix_ms - time);
+    }
+}
+
+fn read_times(reader: &mut Reader<'_>, written_unix_ms: u64) -> Result<FieldTimes, RecordError> {
+    let invalid = || RecordError::invalid("the times of fields are invalid");
+    let time = |reader: &mut Reader<'_>| written_unix_ms.checked_sub(reader.number()?).ok_or_else(invalid);
+    let whole_unix_ms = time(reader)?;
+    let count = reader.number()?;
+    if count > FIELDS_MAX as u64 {
+        return Err(invalid());
+    }
+    let mut fields = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let length = reader.number()?;
+        let name = reader.bytes(length)?;
+        let name = str::from_utf8(name).map_err(|_| invalid())?;
+        fields.push((name.into(), time(reader)?));
+    }
+    let times = FieldTimes {
+        whole_unix_ms,
+        fields: fields.into(),
+    };
+    match times.is_valid(written_unix_ms) {
+        true => Ok(times),
+        false => Err(invalid()),
+    }
 }
 
 fn put_seen(out: &mut impl Sink, seen: &[Seen]) {
@@ -308,6 +351,7 @@ impl Update {
             Change::Add(_) => IS_ADDED,
             Change::SetCounter { value: Some(_), .. } => IS_SET | HAS_VALUE,
             Change::SetCounter { value: None, .. } => IS_SET,
+            Change::PutFields { .. } => HAS_TIMES | HAS_VALUE,
         };
         flags |= if self.expires_unix_ms.is_some() { EXPIRES } else { 0 };
         out.extend_from_slice(&[VERSION, flags]);
@@ -319,6 +363,10 @@ impl Update {
             Change::Put(value) => out.extend_from_slice(value),
             Change::Delete => {}
             Change::Add(by) => varint::put_signed(out, *by),
+            Change::PutFields { value, times } => {
+                put_times(out, times, self.written_unix_ms);
+                out.extend_from_slice(value);
+            }
             Change::SetCounter { value, seen } => {
                 put_seen(out, seen);
                 if let Some(value) = value {
@@ -352,10 +400,15 @@ impl Update {
             _ => Some(reader.difference(written_unix_ms)?),
         };
         const SET: u8 = IS_SET | HAS_VALUE;
+        const FIELDS: u8 = HAS_TIMES | HAS_VALUE;
         let change = match flags & !EXPIRES {
             HAS_VALUE => Change::Put(bytes.slice(reader.skip(reader.left() as u64)?)),
             IS_DELETED => Change::Delete,
             IS_ADDED => Change::Add(reader.signed()?),
+            FIELDS => Change::PutFields {
+                times: read_times(&mut reader, written_unix_ms)?,
+                value: bytes.slice(reader.skip(reader.left() as u64)?),
+            },
             kind @ (IS_SET | SET) => Change::SetCounter {
                 seen: read_seen(&mut reader)?,
                 value: match kind {

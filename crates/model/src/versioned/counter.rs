@@ -11,6 +11,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
+use super::fields::FieldTimes;
 use super::record::{Record, Sibling};
 use super::replica::ReplicaId;
 use super::write::{Change, Update};
@@ -18,7 +19,7 @@ use super::write::{Change, Update};
 /// How many sums a write that sets a counter contains: the newest ones.
 pub const SEEN_MAX: usize = 1024;
 
-/// A sibling's role in a counter.
+/// A sibling's role among the others of its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
     /// A value or a tombstone, as in any store: it has seen no increments.
@@ -34,6 +35,8 @@ pub enum Count {
         /// The sums that it has made obsolete, up to a write each: by replica and `since`.
         seen: Box<[Seen]>,
     },
+    /// A value with fields that were written later than the value as a whole.
+    Fields(FieldTimes),
 }
 
 /// The state of a sum when a counter was set.
@@ -92,7 +95,7 @@ impl Seen {
 fn earlier(sibling: &Sibling) -> &[Seen] {
     match &sibling.count {
         Count::Set { seen } => seen,
-        Count::Whole | Count::Added { .. } => &[],
+        Count::Whole | Count::Added { .. } | Count::Fields(_) => &[],
     }
 }
 

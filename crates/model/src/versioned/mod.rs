@@ -18,6 +18,7 @@ mod codec;
 mod collection;
 mod counter;
 mod error;
+mod fields;
 mod handoff;
 mod quorums;
 mod record;
@@ -33,11 +34,12 @@ pub use clock::{AHEAD_MS_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextE
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, Seen};
 pub use error::RecordError;
+pub use fields::{FIELDS_MAX, FieldTimes, MergeFields, merge_json};
 pub use handoff::{KEEPERS_MAX, hint_keepers};
 pub use quorums::Quorums;
 pub use record::{RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_MAX, SUMS_MAX, Sibling};
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
-pub use resolution::{Resolution, Resolved, resolve};
+pub use resolution::{Resolution, Resolved, resolve, resolve_with};
 pub use settings::{
     Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings, owners_to_read,
 };

@@ -50,7 +50,7 @@ pub struct Sibling {
     pub expires_unix_ms: Option<u64>,
     /// The value; `None` for a deletion (a tombstone).
     pub value: Option<Bytes>,
-    /// Its role in a counter.
+    /// Its role in a counter, or the times of its fields.
     pub count: Count,
 }
 
@@ -135,7 +135,8 @@ impl Record {
     /// the value. Not for counters, whose sums are short and depend on each other.
     pub fn without_expired(&self, now_unix_ms: u64) -> Option<Self> {
         let drops = |sibling: &Sibling| {
-            sibling.count == Count::Whole && sibling.value.is_some() && sibling.has_expired(now_unix_ms)
+            let is_value = matches!(sibling.count, Count::Whole | Count::Fields(_));
+            is_value && sibling.value.is_some() && sibling.has_expired(now_unix_ms)
         };
         if !self.siblings.iter().any(drops) {
             return None;
@@ -204,7 +205,8 @@ impl Record {
     pub(super) fn prune(&mut self) {
         let siblings = &self.siblings;
         // If a counter's sum came back, it would be counted twice; a value that comes back is only a sibling.
-        let is_counter = siblings.iter().any(|sibling| sibling.count != Count::Whole);
+        let is_counter = |sibling: &Sibling| matches!(sibling.count, Count::Added { .. } | Count::Set { .. });
+        let is_counter = siblings.iter().any(is_counter);
         let entries_max = if is_counter { COUNTER_ENTRIES_MAX } else { ENTRIES_MAX };
         self.context.prune(entries_max, |replica| {
             // They are ordered by dot, so by replica.

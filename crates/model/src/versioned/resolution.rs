@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::counter;
+use super::fields::{self, MergeFields};
 use super::record::{Record, Sibling};
 use crate::word::words;
 
@@ -24,6 +25,8 @@ words! {
     Set = "set",
     /// Integers with increments: none is lost, and none counts twice.
     Counter = "counter",
+    /// Values with fields: each field has its latest write. Writes of the whole value, and deletions, write all fields.
+    Fields = "fields",
 }
 
 /// The value of a key for readers that want one.
@@ -43,8 +46,13 @@ impl Resolved {
     }
 }
 
-/// The value of a record at this time, resolved according to its store.
+/// The value of a record at this time, resolved according to its store. Fields are merged if the values are JSON objects.
 pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Resolved {
+    resolve_with(record, resolution, now_unix_ms, &fields::merge_json)
+}
+
+/// As [`resolve`], for values with fields of any type.
+pub fn resolve_with(record: &Record, resolution: Resolution, now_unix_ms: u64, merge: MergeFields<'_>) -> Resolved {
     let Some(latest) = record.siblings().iter().max_by_key(|sibling| sibling.age()) else {
         return Resolved::default();
     };
@@ -59,6 +67,10 @@ pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Res
         ),
         // A single sibling needs no resolution, except in counters.
         _ if record.siblings().len() == 1 => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
+        Resolution::Fields => {
+            let (value, expires_unix_ms) = fields::resolve(record, now_unix_ms, merge);
+            one(value, expires_unix_ms)
+        }
         Resolution::Latest => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
         Resolution::All => {
             let living = newest_first(record, now_unix_ms);

@@ -52,7 +52,7 @@ store_options! {
     /// The failures that an acknowledged write survives: log, the default, a crash of the process; fsync, a power failure.
     "durability" durability: Durability, Word("DURABILITY", Durability::WORDS), [Versioned];
 
-    /// How GET resolves concurrent values: latest, the default, all, set or counter.
+    /// How GET resolves concurrent values: latest, the default, all, set, counter or fields.
     "resolution" resolution: Resolution, Word("RESOLUTION", Resolution::WORDS), [Versioned];
 
     /// How long a value lives if its writer sets no expiry; 0, the default, is for ever. It applies to values that are written

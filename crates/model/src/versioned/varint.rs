@@ -90,6 +90,12 @@ impl<'a> Reader<'a> {
         Ok(start..self.at)
     }
 
+    /// The next bytes.
+    pub(super) fn bytes(&mut self, length: u64) -> Result<&'a [u8], RecordError> {
+        let range = self.skip(length)?;
+        Ok(&self.bytes[range])
+    }
+
     pub(super) fn number(&mut self) -> Result<u64, RecordError> {
         let first = self.byte()?;
         if first < 0x80 {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use super::clock::VectorClock;
 use super::counter::{Count, OwnSum, Seen, text};
+use super::fields::FieldTimes;
 use super::record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SUMS_MAX, Sibling};
 use super::replica::{DotSource, ReplicaId};
 
@@ -62,6 +63,13 @@ pub enum Change {
         value: Option<i64>,
         /// The sums of all replicas.
         seen: Box<[Seen]>,
+    },
+    /// Writes some fields of a value: see [`Update::put_fields`].
+    PutFields {
+        /// The whole value.
+        value: Bytes,
+        /// When its fields were written.
+        times: FieldTimes,
     },
 }
 
@@ -163,7 +171,7 @@ impl Record {
             }
             // Concurrent increments that were not read stay.
             Change::SetCounter { .. } if matches!(over, Over::All(_)) => (Over::Context(over.clock()), None),
-            Change::SetCounter { .. } | Change::Put(_) | Change::Delete => (over, None),
+            Change::SetCounter { .. } | Change::Put(_) | Change::PutFields { .. } | Change::Delete => (over, None),
         };
         let clock = over.clock();
         if matches!(over, Over::Unchanged(_)) && !clock.covers_all(&local.context) {
@@ -185,6 +193,7 @@ impl Record {
         let expires_unix_ms = sum.as_ref().and_then(|sum| sum.expiry).unwrap_or(expires_unix_ms);
         let (value, count) = match change {
             Change::Put(value) => (Some(value), Count::Whole),
+            Change::PutFields { value, times } => (Some(value), Count::Fields(times)),
             Change::Delete => (None, Count::Whole),
             Change::SetCounter { value, seen } => (value.map(text), Count::Set { seen }),
             Change::Add(by) => {

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use fondaco_model::versioned::{
-    Change, DotSource, Over, Record, RecordError, Resolution, Seen, TIME_UNIX_MS_MAX, Update, VectorClock, resolve,
+    Change, DotSource, FieldTimes, Over, Record, RecordError, Resolution, Seen, TIME_UNIX_MS_MAX, Update, VectorClock,
+    resolve,
 };
 use proptest::prelude::*;
 
@@ -43,6 +44,10 @@ fn updates() -> impl Strategy<Value = Update> {
     let change = prop_oneof![
         any::<Vec<u8>>().prop_map(|value| Change::Put(value.into())),
         Just(Change::Delete),
+        any::<Vec<u8>>().prop_map(|value| Change::PutFields {
+            value: value.into(),
+            times: FieldTimes::default()
+        }),
         any::<i64>().prop_map(Change::Add),
         (any::<Option<i64>>(), seen).prop_map(|(value, seen)| Change::SetCounter { value, seen }),
     ];

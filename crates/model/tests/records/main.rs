@@ -5,6 +5,7 @@ mod clocks;
 mod collection;
 mod counters;
 mod expired;
+mod fields;
 mod history;
 mod laws;
 mod literature;

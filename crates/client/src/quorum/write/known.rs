@@ -12,7 +12,7 @@ use fondaco_model::versioned::{Change, Record, Update, VectorClock};
 /// and the node that took it first.
 pub(super) fn known(update: &Update, before: &VectorClock, record: &Record, writer: NodeId) -> VectorClock {
     let value = match &update.change {
-        Change::Put(value) => Some(value),
+        Change::Put(value) | Change::PutFields { value, .. } => Some(value),
         Change::Delete => None,
         // The parts of a counter are not values that can be read.
         Change::Add(_) | Change::SetCounter { .. } => return record.context().clone(),
