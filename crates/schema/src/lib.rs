@@ -11,6 +11,7 @@
 //! | [`ValueRules`] | the type of a store's values, with its schemas |
 //! | [`check_value`], [`value_to_json`], [`value_of_json`] | values that describe themselves: text, integers, JSON, MessagePack |
 //! | [`key_of_json`], [`key_to_json`], [`key_of_parts`], [`key_to_parts`] | keys, with several parts, too |
+//! | [`Update`], [`Content`] | changes of parts of a value |
 //!
 //! Bytes and schemas may be hostile: depth, names and work are bounded, and nothing is allocated by a length that bytes claim.
 //!
@@ -45,6 +46,7 @@ mod schemas;
 pub mod score;
 #[cfg(test)]
 mod tests;
+mod update;
 
 pub(crate) use compatibility::CLASHES_MAX;
 pub use compatibility::{Change, Clash, FieldTexts, FormerClash, check, diff};
@@ -59,6 +61,7 @@ pub use query::{
 pub use rules::ValueRules;
 pub use schema::{FieldInfo, Resolver, Schema, resolve};
 pub use schemas::Schemas;
+pub use update::{Content, UPDATE_BYTES_MAX, Update, UpdateError, merge_fields};
 
 /// The longest text of a schema.
 pub const TEXT_BYTES_MAX: usize = 256 << 10;

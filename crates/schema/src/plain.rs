@@ -33,13 +33,7 @@ pub fn value_to_json(value_type: ValueType, value: &[u8]) -> Result<Option<Value
         ValueType::String => text(value)?.into(),
         ValueType::Integer => integer(value)?.into(),
         ValueType::Json => json(value)?,
-        ValueType::MessagePack => {
-            let mut rest = Cursor::new(value);
-            let read =
-                read_value_with_max_depth(&mut rest, VALUE_DEPTH_MAX).map_err(|error| no_message_pack(&error))?;
-            expect_end(value, value.len() - rest.position() as usize)?;
-            of_message_pack(read)
-        }
+        ValueType::MessagePack => to_json_of_message_pack(read_message_pack(value)?),
         _ => return Ok(None),
     }))
 }
@@ -63,6 +57,14 @@ pub fn value_of_json(value_type: ValueType, json: &Value) -> Result<Option<Vec<u
         }
         _ => return Ok(None),
     }))
+}
+
+/// Parses one MessagePack value.
+pub(crate) fn read_message_pack(value: &[u8]) -> Result<rmpv::Value, ValueError> {
+    let mut rest = Cursor::new(value);
+    let read = read_value_with_max_depth(&mut rest, VALUE_DEPTH_MAX).map_err(|error| no_message_pack(&error))?;
+    expect_end(value, value.len() - rest.position() as usize)?;
+    Ok(read)
 }
 
 fn text(value: &[u8]) -> Result<&str, ValueError> {
@@ -95,7 +97,7 @@ fn expect_end(value: &[u8], left: usize) -> Result<(), ValueError> {
 }
 
 /// Bytes, and text that is not UTF-8, are base64; extensions are lists of type and base64; keys that are no texts are JSON.
-fn of_message_pack(value: rmpv::Value) -> Value {
+pub(crate) fn to_json_of_message_pack(value: rmpv::Value) -> Value {
     match value {
         rmpv::Value::Nil => Value::Null,
         rmpv::Value::Boolean(value) => value.into(),
@@ -111,16 +113,16 @@ fn of_message_pack(value: rmpv::Value) -> Value {
             None => BASE64_STANDARD.encode(value.as_bytes()).into(),
         },
         rmpv::Value::Binary(bytes) => BASE64_STANDARD.encode(bytes).into(),
-        rmpv::Value::Array(items) => items.into_iter().map(of_message_pack).collect(),
+        rmpv::Value::Array(items) => items.into_iter().map(to_json_of_message_pack).collect(),
         rmpv::Value::Map(pairs) => {
-            let name = |key| match of_message_pack(key) {
+            let name = |key| match to_json_of_message_pack(key) {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
             Value::Object(
                 pairs
                     .into_iter()
-                    .map(|(key, value)| (name(key), of_message_pack(value)))
+                    .map(|(key, value)| (name(key), to_json_of_message_pack(value)))
                     .collect::<Map<_, _>>(),
             )
         }
@@ -128,7 +130,7 @@ fn of_message_pack(value: rmpv::Value) -> Value {
     }
 }
 
-fn to_message_pack(json: &Value) -> rmpv::Value {
+pub(crate) fn to_message_pack(json: &Value) -> rmpv::Value {
     match json {
         Value::Null => rmpv::Value::Nil,
         Value::Bool(value) => (*value).into(),

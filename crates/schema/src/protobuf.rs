@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::panic::catch_unwind;
 
+use bytes::Bytes;
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -122,7 +123,7 @@ fn texts(field: &FieldDescriptor) -> FieldTexts {
     }
 }
 
-fn type_text(field: &FieldDescriptor) -> String {
+pub(crate) fn type_text(field: &FieldDescriptor) -> String {
     let kind = match field.kind() {
         Kind::Message(message) => message.full_name().to_owned(),
         Kind::Enum(kind) => kind.full_name().to_owned(),
@@ -335,6 +336,16 @@ impl ProtobufProjection {
             .map(Some)
             .ok_or_else(|| ValueError::new(0, "the field is no list, no map and no vector").within(name))
     }
+}
+
+/// The fields of a message as they are on the wire: the number of each, and all its bytes.
+pub(crate) fn parts(payload: &Bytes) -> Result<Vec<(u32, Bytes)>, ValueError> {
+    let mut parts = Vec::new();
+    each(payload, |number, _, whole, _| {
+        parts.push((number, payload.slice_ref(whole)));
+        Ok(())
+    })?;
+    Ok(parts)
 }
 
 /// Calls `visit` for each field of a message: number, wire type, all its bytes, and for those with a length the bytes within.

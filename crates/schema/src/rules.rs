@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fondaco_model::ValueType;
 use serde_json::Value;
 
-use crate::{Schemas, ValueError, check_value, put_id, value_of_json};
+use crate::{Schemas, Update, ValueError, check_value, put_id, value_of_json, value_to_json};
 
 /// The rules for the values of one store. The default is that of values without a declared type.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +45,23 @@ impl ValueRules {
             let reason = format!("values of type {} are not made from JSON", self.value_type);
             ValueError::new(0, reason)
         })
+    }
+
+    /// A stored value as JSON; null for types without a form in JSON.
+    pub fn shown(&self, value: &[u8]) -> Result<Value, ValueError> {
+        match self.value_type {
+            ValueType::Avro | ValueType::Protobuf => self.schemas.decode(value).map(|(_, json)| json),
+            // Updates change JSON text there.
+            ValueType::Bytes => Ok(value_to_json(ValueType::Json, value)?.unwrap_or_default()),
+            value_type => Ok(value_to_json(value_type, value)?.unwrap_or_default()),
+        }
+    }
+
+    /// Whether the newest schema has all fields that an update names, if the type has schemas.
+    pub fn knows_fields(&self, update: &Update) -> bool {
+        let newest = self.schemas.newest();
+        let knows = |name| newest.is_some_and(|(_, schema)| schema.has_field(name));
+        !self.value_type.has_schemas() || update.fields().all(knows)
     }
 
     /// Checks a stored value: with its id, if the type has schemas.

@@ -157,6 +157,14 @@ impl Schema {
         }
     }
 
+    /// Whether the record or message at the root has a field of this name.
+    pub fn has_field(&self, name: &str) -> bool {
+        match self.form() {
+            Form::Avro(graph) => graph.fields().iter().any(|field| field.name == name),
+            Form::Protobuf(message) => message.get_field_by_name(name).is_some(),
+        }
+    }
+
     /// Checks a payload completely: afterwards, no other function refuses it, except where two schemas clash.
     pub fn validate(&self, payload: &[u8]) -> Result<(), ValueError> {
         match self.form() {

@@ -1,9 +1,9 @@
 //! One event, and the form in which the log keeps it.
 
 use bytes::{Buf, BufMut, Bytes};
+use fondaco_schema::{Update, UpdateError};
 
 use crate::overlay::{EVENT_KEY_BYTES_MAX, EVENT_VALUE_BYTES_MAX};
-use crate::update::Update;
 
 /// A change of one key at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,12 @@ pub enum Change {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Poison(pub String);
+
+impl From<UpdateError> for Poison {
+    fn from(error: UpdateError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all
 /// later ones.

@@ -18,7 +18,6 @@ mod overlay;
 mod progress;
 mod rules;
 mod source;
-mod update;
 mod versions;
 
 pub use alarm::Alarm;

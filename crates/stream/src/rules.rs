@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use fondaco_schema::{Schemas, ValueRules, read_id};
+use fondaco_schema::{Schemas, Update, ValueRules, read_id};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::StreamError;
@@ -122,6 +122,18 @@ impl LiveRules {
                 Err(NotAdmitted::Poison(Poison(reason)))
             }
         }
+    }
+
+    /// Whether the schemas that an update needs are known, of an event that was read at this time: the newest one has the fields
+    /// that it names, or none had when they were looked for.
+    pub(crate) fn admit_update(&self, update: &Update, read_at: Instant) -> Result<(), Missing> {
+        if self.finder.is_some() && !self.load().knows_fields(update) {
+            let state = self.questions.state.lock();
+            if !self.load().knows_fields(update) && state.present_at.is_none_or(|at| at < read_at) {
+                return Err(Missing::Present);
+            }
+        }
+        Ok(())
     }
 
     /// Looks for what is missing. Once it returns without an error, [`admit`](Self::admit) knows it.

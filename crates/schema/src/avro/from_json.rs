@@ -16,12 +16,17 @@ const STEPS_MAX: usize = 1 << 24;
 const DEFAULTS_MAX: usize = 1 << 20;
 
 pub(crate) fn of_json(graph: &Graph, json: &Value) -> Result<Vec<u8>, ValueError> {
+    of_json_at(graph, graph.root, json)
+}
+
+/// JSON as a value of one of the graph's types.
+pub(crate) fn of_json_at(graph: &Graph, node: NodeIndex, json: &Value) -> Result<Vec<u8>, ValueError> {
     Encoder {
         graph,
         defaults: false,
         steps: STEPS_MAX,
     }
-    .encode(graph.root, json)
+    .encode(node, json)
 }
 
 pub(crate) struct Encoder<'a> {

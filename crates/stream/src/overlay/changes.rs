@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use fondaco_engine::WriteBatch;
 use fondaco_model::{PartitionCount, PartitionSet};
+use fondaco_schema::Update;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::merge::{NewUpdate, Pending};
@@ -16,7 +17,6 @@ use crate::event::{Change, Event};
 use crate::progress::poison_key;
 use crate::rules::{Missing, NotAdmitted};
 use crate::source::Logged;
-use crate::update::Update;
 
 /// The most bytes of a reason that are kept: it may quote the record.
 const REASON_BYTES_MAX: usize = 1024;
@@ -116,6 +116,8 @@ impl<'a> Changes<'a> {
         let key = self.overlay.table_key(&event.key, hash);
         match (&event.change, update) {
             (Change::Update(text), Some(update)) => {
+                let admitted = self.overlay.rules.admit_update(&update, read_at);
+                admitted.map_err(NotAdded::Unknown)?;
                 let source = Place::source(partition, record.offset);
                 let new = new_update(event, text, update, time_ms, source);
                 if let Some(pending) = self.pending.get_mut(&key) {

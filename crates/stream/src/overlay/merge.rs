@@ -9,12 +9,12 @@ use std::borrow::Borrow;
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
+use fondaco_schema::{Content, Update};
 
 use super::changes::Changes;
 use super::record::{Head, Merged, PLACE_BYTES, Place, Record, Whole};
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
-use crate::update::{Content, Update};
 
 /// The number of updates of a key that are folded in one batch.
 const FOLDED_MAX: usize = 4096;
@@ -133,7 +133,7 @@ impl Changes<'_> {
             None => new.below.clone(),
         };
         let updates = new.updates.iter().map(|new| Ok((new.place, &new.update)));
-        let (record, unfit) = merge(value, merged, last_ms, updates)?;
+        let (record, unfit) = self.overlay.merge(value, merged, last_ms, updates)?;
         // If one does not fit, the order matters.
         if !record.merged.is_some_and(|merged| merged.all_fit) && !all_next {
             return Ok(None);
@@ -214,7 +214,7 @@ impl Changes<'_> {
             ordered_ms: from_ms,
             all_fit: true,
         };
-        let (record, unfit) = merge(value, merged, from_ms, updates)?;
+        let (record, unfit) = overlay.merge(value, merged, from_ms, updates)?;
         self.counted.unfit += unfit;
         Ok(Some(record))
     }
@@ -227,34 +227,6 @@ impl Changes<'_> {
             _ => {}
         }
     }
-}
-
-/// The record after updates were applied to a value, and the number of updates that do not fit.
-pub(super) fn merge<U: Borrow<Update>>(
-    value: Option<Bytes>,
-    mut merged: Merged,
-    mut time_ms: u64,
-    updates: impl Iterator<Item = Result<(Place, U), StreamError>>,
-) -> Result<(Record, u64), StreamError> {
-    let mut content = Content::of(value);
-    let mut unfit = 0;
-    for update in updates {
-        let (place, update) = update?;
-        let update = update.borrow();
-        unfit += u64::from(!content.apply(update));
-        time_ms = time_ms.max(place.time_ms);
-        if !update.is_sum() {
-            merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
-        }
-    }
-    merged.all_fit &= unfit == 0 && !content.is_near_limit();
-    let record = Record {
-        time_ms,
-        merged: Some(merged),
-        is_folded: false,
-        value: content.value(),
-    };
-    Ok((record, unfit))
 }
 
 /// The updates of two lists that are in order, in order.
@@ -280,6 +252,35 @@ fn whole_of(record: Record) -> Option<Whole> {
 }
 
 impl Overlay {
+    /// The record after updates were applied to a value, and the number of updates that do not fit.
+    pub(super) fn merge<U: Borrow<Update>>(
+        &self,
+        value: Option<Bytes>,
+        mut merged: Merged,
+        mut time_ms: u64,
+        updates: impl Iterator<Item = Result<(Place, U), StreamError>>,
+    ) -> Result<(Record, u64), StreamError> {
+        let mut content = Content::of(value, &self.rules.load());
+        let mut unfit = 0;
+        for update in updates {
+            let (place, update) = update?;
+            let update = update.borrow();
+            unfit += u64::from(content.apply(update).is_err());
+            time_ms = time_ms.max(place.time_ms);
+            if !update.is_sum() {
+                merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
+            }
+        }
+        merged.all_fit &= unfit == 0 && !content.is_near_limit();
+        let record = Record {
+            time_ms,
+            merged: Some(merged),
+            is_folded: false,
+            value: content.value(),
+        };
+        Ok((record, unfit))
+    }
+
     /// The version's value of a key in the table.
     pub(super) fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
         let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
@@ -426,7 +427,7 @@ impl Overlay {
                     Some(whole) => whole.value,
                     None => self.below(&table_key)?,
                 };
-                let (made, _) = merge(value, *merged, time_ms, folded.into_iter().map(Ok))?;
+                let (made, _) = self.merge(value, *merged, time_ms, folded.into_iter().map(Ok))?;
                 let whole = Whole {
                     time_ms,
                     is_folded: true,

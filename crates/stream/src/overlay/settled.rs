@@ -4,7 +4,6 @@ use bytes::{Buf, Bytes};
 use fondaco_model::PartitionId;
 
 use super::Overlay;
-use super::merge::merge;
 use super::record::{Head, Merged, PLACE_BYTES, Place, Record, place};
 use crate::error::StreamError;
 
@@ -110,7 +109,7 @@ impl Overlay {
             Some(whole) => whole.value,
             None => self.below(table_key)?,
         };
-        let (record, _) = merge(value, Merged::default(), 0, updates)?;
+        let (record, _) = self.merge(value, Merged::default(), 0, updates)?;
         Ok(Some(record.value))
     }
 
