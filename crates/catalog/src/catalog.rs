@@ -16,7 +16,7 @@ use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyStore};
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{KeyType, Slot, SlotPrefix, StoreKind, StoreName, ValueType, VersionNumber};
-use fondaco_schema::Schemas;
+use fondaco_schema::{Schemas, ValueRules};
 use fondaco_stream::Overlay;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -110,6 +110,11 @@ impl VersionedStore {
     /// The slot of a key on the wire.
     pub fn slot(&self, wire_key: &[u8]) -> Slot {
         self.slots.slot(&wire_key[self.name.as_str().len() + 1..])
+    }
+
+    /// The rules for its values.
+    pub fn rules(&self) -> ValueRules {
+        ValueRules::new(self.value_type, self.schemas.clone().unwrap_or_default())
     }
 }
 

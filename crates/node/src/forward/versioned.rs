@@ -5,7 +5,7 @@ use fondaco_catalog::{Catalog, VersionedStore};
 use fondaco_client::quorum::{AddedMeanwhile, EditOptions, WriteTimes};
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
-use fondaco_model::versioned::Record;
+use fondaco_model::versioned::{Record, Resolution, resolve};
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::{Recalled, Replicas};
 
@@ -62,9 +62,14 @@ impl Forwarder {
         let value = |wanted: &Wanted<'_>, record: Result<Record, ClientError>| {
             let record = record.map_err(|error| error_reply(&error))?;
             let store = catalog.versioned(wanted.store);
-            let resolution = store.map(|store| store.settings.resolution).unwrap_or_default();
-            let current = value_of(&record, resolution, now_unix_ms)?;
-            Ok(current.map(|current| current.value))
+            let current = match store {
+                Some(store) => value_of(&record, &store, now_unix_ms)?.map(|current| current.value),
+                None => resolve(&record, Resolution::default(), now_unix_ms)
+                    .values
+                    .into_iter()
+                    .next(),
+            };
+            Ok(current)
         };
         let answered = |(wanted, record)| Answered {
             value: value(wanted, record),

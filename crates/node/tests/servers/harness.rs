@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fondaco_catalog::StoreSchemas;
 use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{
@@ -45,6 +46,8 @@ pub struct Node {
     pub metrics: Arc<NodeMetrics>,
     /// The open versions of the batch store.
     pub versions: BTreeMap<VersionNumber, Arc<Version>>,
+    /// The schemas of the stores, as the node knows them.
+    pub schemas: Mutex<StoreSchemas>,
     replicas: Option<Arc<Replicas>>,
 }
 
@@ -154,6 +157,7 @@ impl Node {
             settings,
             metrics,
             versions: BTreeMap::new(),
+            schemas: Mutex::default(),
             replicas: parts.replicas,
         }
     }
@@ -194,6 +198,7 @@ impl Node {
         let batches = topology.stores.iter().filter(|(_, store)| store.versioned.is_none());
         let served = batches.map(|(name, store)| self.serving(name, store));
         let membership = Membership::new(Arc::new(topology.clone()), self.member.clone());
+        let membership = membership.with_schemas(self.schemas.lock().unwrap().clone());
         self.catalog
             .publish(Catalog::new(served).in_cluster(Arc::new(membership)));
     }

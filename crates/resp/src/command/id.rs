@@ -245,6 +245,8 @@ pub enum CommandId {
     FondacoPut,
     /// `FONDACO.DEL`
     FondacoDel,
+    /// `FONDACO.UPDATE`
+    FondacoUpdate,
     /// `FONDACO.RGET`
     FondacoRGet,
     /// `FONDACO.RPUT`

@@ -19,6 +19,7 @@ mod scan;
 pub(super) mod siblings;
 pub(super) mod strings;
 pub(super) mod transactions;
+mod updates;
 pub(in crate::server) mod values;
 
 use std::rc::Rc;

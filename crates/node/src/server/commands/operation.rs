@@ -1,7 +1,7 @@
 //! The operation of a request on each of its keys, and the answer for a key: the vocabulary of all families of commands on
 //! keys.
 //!
-//! A family is a file: [`look_ups`](super::look_ups), [`strings`], [`expiry`], [`siblings`]. It reads the arguments of its
+//! A family is a file: [`look_ups`](super::look_ups), [`strings`], [`expiry`], [`siblings`], [`updates`]. It reads the arguments of its
 //! commands, says what they make of a value, and what they are answered with. How values are read and written on replicas
 //! is the coordinator's business.
 //!
@@ -17,6 +17,7 @@ use super::expiry::{self, Lifetime, Lifetimes};
 use super::look_ups::LookUp;
 use super::siblings::{self, Siblings};
 use super::strings::{self, Set, Strings};
+use super::updates::{self, FieldUpdate};
 use super::{NOT_AN_INTEGER, Refusal};
 use crate::single_value::Current;
 
@@ -27,6 +28,7 @@ pub(in crate::server) enum Operation {
     Strings(Strings),
     Lifetimes(Lifetimes),
     Siblings(Siblings),
+    Update(FieldUpdate),
 }
 
 /// A request on keys of versioned stores.
@@ -68,6 +70,7 @@ pub(in crate::server) fn parser(command: CommandId) -> Option<Parser> {
     strings::parser(command)
         .or_else(|| expiry::parser(command))
         .or_else(|| siblings::parser(command))
+        .or_else(|| updates::parser(command))
 }
 
 impl Asked {
@@ -142,7 +145,7 @@ impl Operation {
         match self {
             Self::Lifetimes(_) => AddedMeanwhile::Stays,
             Self::Strings(strings) => strings.added_meanwhile(),
-            Self::LookUp(_) | Self::Siblings(_) => AddedMeanwhile::Conflicts,
+            Self::LookUp(_) | Self::Siblings(_) | Self::Update(_) => AddedMeanwhile::Conflicts,
         }
     }
 
@@ -154,6 +157,15 @@ impl Operation {
         }
     }
 
+    /// The fields that it writes, if it leaves the others as they are; `None` if it writes the whole value.
+    pub(in crate::server) fn fields(&self) -> Option<Box<[Box<str>]>> {
+        match self {
+            Self::Update(update) => Some(update.fields()),
+            Self::Lifetimes(_) => Some(Box::default()),
+            Self::LookUp(_) | Self::Strings(_) | Self::Siblings(_) => None,
+        }
+    }
+
     /// Applies it to the value that the key has, if it has one. A pure function: when others write meanwhile, it is applied
     /// again, and the last answer counts.
     pub(in crate::server) fn apply(&self, current: Option<&Current>, here: &Circumstances) -> (Change, Answer) {
@@ -161,6 +173,7 @@ impl Operation {
             Self::LookUp(look_up) => (Change::None, look_up.answer_current(current, here.now_unix_ms)),
             Self::Strings(strings) => strings.apply(current, here),
             Self::Lifetimes(lifetimes) => lifetimes.apply(current, here),
+            Self::Update(update) => update.apply(current, here),
             // These need the whole record.
             Self::Siblings(_) => (Change::None, Answer::Null),
         }

@@ -5,6 +5,7 @@
 //! and through a terminal.
 
 use bytes::Bytes;
+use fondaco_catalog::VersionedStore;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 use fondaco_protocol::now_unix_ms;
 use fondaco_resp::command::CommandId;
@@ -67,11 +68,11 @@ fn put(request: &Request<'_>) -> Result<Asked, Refusal> {
 ///
 /// # Errors
 /// The error to answer with.
-pub(in crate::server) fn answer_siblings(record: &Record, resolution: Resolution) -> Result<Answer, Refusal> {
+pub(in crate::server) fn answer_siblings(record: &Record, store: &VersionedStore) -> Result<Answer, Refusal> {
     let now_unix_ms = now_unix_ms();
-    let values = match resolution {
+    let values = match store.settings.resolution {
         // The siblings of a counter are partial sums.
-        Resolution::Counter => value_of(record, resolution, now_unix_ms)?
+        Resolution::Counter => value_of(record, store, now_unix_ms)?
             .map(|current| current.value)
             .into_iter()
             .collect(),

@@ -28,6 +28,9 @@ pub(in crate::server) fn checked(
             format!("WRONGTYPE the keys of store {name:?} are of type {key_type}: {error}")
         })?;
     }
+    if let Operation::Update(update) = operation {
+        return Ok(Operation::Update(update.by(store)));
+    }
     match store.value_type {
         ValueType::Bytes | ValueType::Graph => return Ok(operation),
         ValueType::Ids => return ids::checked(operation, &store.name),

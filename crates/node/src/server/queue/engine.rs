@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_catalog::Setting;
-use fondaco_model::versioned::{Record, Update};
+use fondaco_model::versioned::{Record, Resolution, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, WriteBatcher};
 
 use super::completion::Completer;
@@ -110,15 +110,20 @@ impl DirectWrite for Write {
             let expires_unix_ms = here.expiry_of(set.lifetime, None);
             return Some(Update::put(set.value.clone(), now_unix_ms, expires_unix_ms));
         }
-        match value_of(current, settings.resolution, now_unix_ms) {
-            Ok(current) => {
+        match value_of(current, &part.store, now_unix_ms) {
+            Ok(known) => {
                 let change;
-                (change, *answer) = part.operation.apply(current.as_ref(), &here);
+                (change, *answer) = part.operation.apply(known.as_ref(), &here);
                 match change {
                     Change::None => None,
                     Change::Delete => Some(Update::delete(now_unix_ms)),
                     Change::Write(Current { value, expires_unix_ms }) => {
-                        Some(Update::put(value, now_unix_ms, expires_unix_ms))
+                        let fields = part.operation.fields();
+                        let fields = fields.filter(|_| settings.resolution == Resolution::Fields);
+                        Some(match fields {
+                            Some(fields) => Update::put_fields(current, value, &fields, now_unix_ms, expires_unix_ms),
+                            None => Update::put(value, now_unix_ms, expires_unix_ms),
+                        })
                     }
                 }
             }
@@ -145,13 +150,14 @@ impl DirectWrite for Write {
 impl Operation {
     /// Whether it is a write that needs no more than the one value of its key.
     fn is_of_value(&self) -> bool {
-        matches!(self, Self::Strings(_) | Self::Lifetimes(_))
+        matches!(self, Self::Strings(_) | Self::Lifetimes(_) | Self::Update(_))
     }
 
     /// The bytes of the value that comes with it.
     fn value_bytes(&self) -> usize {
         match self {
             Self::Strings(strings) => strings.value_bytes(),
+            Self::Update(update) => update.bytes(),
             _ => 0,
         }
     }

@@ -245,7 +245,7 @@ pub(super) fn write(
             // Most records do not expire, and need no clock.
             let now_unix_ms = record.next_expiry_unix_ms().map_or(0, |_| now_unix_ms());
             // An error is reported where requests are carried out one by one.
-            current = value_of(&record, store.settings.resolution, now_unix_ms).ok()?;
+            current = value_of(&record, store, now_unix_ms).ok()?;
             let expires_unix_ms = current.as_ref().and_then(|current| current.expires_unix_ms);
             let value = current.as_ref().map(|current| &current.value[..]);
             (value, expires_unix_ms, now_unix_ms)

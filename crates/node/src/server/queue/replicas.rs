@@ -127,7 +127,7 @@ pub(in crate::server) fn begin_reads(context: &Rc<LoopContext>, reads: Vec<(Part
         for (part, completer) in reads {
             let record = records.next().unwrap_or(Ok(Record::default()));
             let answer = record.map_err(refusal).and_then(|record| {
-                let current = value_of(&record, part.store.settings.resolution, here.now_unix_ms)?;
+                let current = value_of(&record, &part.store, here.now_unix_ms)?;
                 tally.hot += 1;
                 tally.absent += u64::from(current.is_none());
                 Ok(part.operation.apply(current.as_ref(), &here).1)
@@ -191,7 +191,7 @@ fn circumstances(context: &LoopContext, store: &VersionedStore) -> Circumstances
 /// An operation on its key.
 struct Carrying<'a> {
     context: &'a LoopContext,
-    store: &'a VersionedStore,
+    store: &'a Arc<VersionedStore>,
     key: WireKey,
 }
 
@@ -273,14 +273,14 @@ impl Carrying<'_> {
     }
 
     fn value_of(&self, record: &Record, here: &Circumstances) -> Result<Option<Current>, String> {
-        value_of(record, self.store.settings.resolution, here.now_unix_ms)
+        value_of(record, self.store, here.now_unix_ms)
     }
 
     /// Reads all values, or writes over those that a client has read.
     async fn siblings(&self, siblings: &Siblings) -> Result<Answer, String> {
         let resolution = self.store.settings.resolution;
         let (context, update) = match siblings {
-            Siblings::Get => return answer_siblings(&self.read().await?, resolution),
+            Siblings::Get => return answer_siblings(&self.read().await?, self.store),
             // The client would have to know how far each sum had come.
             _ if resolution == Resolution::Counter => {
                 let store = self.store.name.as_str().into();
@@ -328,15 +328,15 @@ impl Carrying<'_> {
         let answered = Arc::new(Mutex::new(None));
         let decide = {
             let (operation, answered) = (operation.clone(), Arc::clone(&answered));
-            let (resolution, here) = (self.store.settings.resolution, self.here());
+            let (store, here) = (Arc::clone(self.store), self.here());
             move |record: &Record, now_unix_ms| {
                 let here = Circumstances { now_unix_ms, ..here };
-                let (change, answer) = match value_of(record, resolution, now_unix_ms) {
+                let (change, answer) = match value_of(record, &store, now_unix_ms) {
                     Ok(current) => operation.apply(current.as_ref(), &here),
                     Err(error) => (Change::None, Answer::Error(error)),
                 };
                 *answered.lock() = Some(answer);
-                edit(change)
+                edit(change, operation.fields())
             }
         };
         let forwarder = &self.context.forwarder;
@@ -361,16 +361,19 @@ impl Carrying<'_> {
 }
 
 /// A change as the coordinator takes it.
-fn edit(change: Change) -> Edit {
+fn edit(change: Change, fields: Option<Box<[Box<str>]>>) -> Edit {
     match change {
         Change::None => Edit::Keep,
         Change::Delete => Edit::Delete,
-        Change::Write(Current { value, expires_unix_ms }) => Edit::Put {
-            value,
-            expiry: match expires_unix_ms {
+        Change::Write(Current { value, expires_unix_ms }) => {
+            let expiry = match expires_unix_ms {
                 Some(unix_ms) => Expiry::At { unix_ms },
                 None => Expiry::Never,
-            },
-        },
+            };
+            match fields {
+                Some(fields) => Edit::PutFields { value, fields, expiry },
+                None => Edit::Put { value, expiry },
+            }
+        }
     }
 }

@@ -10,3 +10,4 @@ mod long_values;
 mod pipelines;
 mod quorums;
 mod tools;
+mod updates;

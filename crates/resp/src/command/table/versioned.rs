@@ -1,7 +1,7 @@
 //! Commands of versioned stores that Redis does not have: values with the causal context in which they were read.
 
 use super::*;
-use crate::command::ArgumentKind::{Integer, String};
+use crate::command::ArgumentKind::{Integer, String, UnixTime};
 
 const CONTEXT: Argument = Argument::new("context", String);
 
@@ -38,4 +38,28 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .flags(Flags::WRITE)
         .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::DELETE))])
         .arguments(&[KEY, CONTEXT]),
+    CommandSpec::new(Id::FondacoUpdate, "fondaco.update", -3, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Changes fields of a value: sets and removes them, adds to lists, maps and numbers",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::UPDATE))])
+        .arguments(&[
+            KEY,
+            Argument::new("update", String),
+            Argument::one_of(
+                "expiration",
+                &[
+                    Argument::new("seconds", Integer).after("EX"),
+                    Argument::new("milliseconds", Integer).after("PX"),
+                    Argument::new("unix-time-seconds", UnixTime).after("EXAT"),
+                    Argument::new("unix-time-milliseconds", UnixTime).after("PXAT"),
+                    Argument::word("persist", "PERSIST"),
+                ],
+            )
+            .optional(),
+            Argument::word("return", "RETURN").optional(),
+        ]),
 ];
