@@ -1,6 +1,7 @@
 //! Updates of parts of values: their order, events that come again, and what is kept of them.
 
 mod batches;
+mod typed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
