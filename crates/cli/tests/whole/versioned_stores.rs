@@ -156,6 +156,66 @@ fn acknowledged_writes_survive_kill_9() {
 }
 
 #[test]
+fn acknowledged_updates_of_fields_survive_kill_9_and_follow_the_schema() {
+    const KEYS: i64 = 200;
+    for resolution in ["latest", "fields"] {
+        let (node, dir) = Dev::start().into_parts();
+        let options = [
+            "--durability",
+            "log",
+            "--value-type",
+            "avro",
+            "--resolution",
+            resolution,
+        ];
+        create(&node, "s", &options);
+        let fields = json!([{"name": "name", "type": "string"}, {"name": "views", "type": "long", "default": 0}]);
+        let schema = json!({"type": "record", "name": "User", "fields": fields});
+        let registered = node.http_post("/v1/stores/s/schemas", json!({"schema": schema}));
+        assert_eq!(registered["id"], 1, "{registered}");
+        let mut redis = node.redis();
+        let mut update = |key: &str, update: serde_json::Value| {
+            let update = update.to_string();
+            redis::cmd("FONDACO.UPDATE")
+                .arg(key)
+                .arg(&update)
+                .query::<String>(&mut redis)
+        };
+        until("the node to know the schema", || {
+            update("s:0", json!({"set": {"name": "0"}})).is_ok()
+        });
+        for key in 0..KEYS {
+            let name = format!("s:{key}");
+            update(&name, json!({"set": {"name": key.to_string()}})).unwrap();
+            update(&name, json!({"increment": {"views": key}})).unwrap();
+        }
+        assert_eq!(code(update("s:1", json!({"set": {"views": "many"}}))), "WRONGTYPE");
+        node.kill();
+        let node = Node::dev(&dir.path().join("data"));
+        let mut redis = node.redis();
+        for key in 0..KEYS {
+            let shown = || -> redis::RedisResult<String> {
+                let mut redis = node.redis();
+                let mut command = redis::cmd("FONDACO.UPDATE");
+                command
+                    .arg(format!("s:{key}"))
+                    .arg(r#"{"increment":{"views":1}}"#)
+                    .arg("RETURN");
+                command.query(&mut redis)
+            };
+            let shown: serde_json::Value = serde_json::from_str(&shown().unwrap()).unwrap();
+            assert_eq!(
+                shown,
+                json!({"name": key.to_string(), "views": key + 1}),
+                "{resolution}"
+            );
+        }
+        let stored: Vec<u8> = redis.get("s:1").unwrap();
+        assert_eq!(stored, [1, 2, b'1', 4], "the schema's id, a text, a number");
+    }
+}
+
+#[test]
 fn redis_benchmark_runs_its_writes() {
     let dev = Dev::start();
     // The prefix of its keys.
