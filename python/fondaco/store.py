@@ -410,6 +410,16 @@ class Store:
         """
         return cast(int, self._native.increment(self.name, key, by, deadline_ms))
 
+    def update(self, key: Key, update: Mapping[str, Any]) -> Any:
+        """Changes fields of a value of a versioned store, and returns the new value: of a JSON object, a MessagePack map, or
+        a number. The operations are ``set``, ``remove``, ``add``, ``append`` and ``increment``. In stores with
+        ``versioned={"resolution": "fields"}`` concurrent changes of other fields stay.
+
+        >>> carts.update("8", {"set": {"owner": "Ada"}, "append": {"books": ["Dune"]}})
+        {'books': ['Dune'], 'owner': 'Ada'}
+        """
+        return self._native.update(self.name, key, json.dumps(update))
+
     # Sets of ids
 
     def ids(self, key: Key, options: ReadOptions | None = None) -> list[int]:

@@ -20,6 +20,7 @@ use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
 use fondaco_protocol::{WireKey, now_unix_ms};
 use fondaco_push::{CancelToken, Job};
+use fondaco_schema::{Content, ValueRules};
 use futures_util::{StreamExt, stream};
 use pyo3::BoundObject;
 use pyo3::prelude::*;
@@ -511,6 +512,23 @@ impl Client {
         self.call(py, async move { increment(&client, &store, key, by, deadline).await })
     }
 
+    /// Changes fields of a value; returns the new one.
+    #[pyo3(signature = (store, key, update))]
+    fn update<'py>(
+        &self,
+        py: Python<'py>,
+        store: &str,
+        key: &Bound<'py, PyAny>,
+        update: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner()?;
+        let store = store_name(store)?;
+        let key = wire_key(&store, key)?;
+        let update = fondaco_schema::Update::parse(update.as_bytes());
+        let update = update.map_err(|error| Fault::bad_input(error.to_string()))?;
+        self.call(py, async move { update_fields(&client, &store, key, update).await })
+    }
+
     /// A query over sets of ids: its answer as JSON.
     #[pyo3(signature = (store, keys, query, argument, ids_max=None, options=None))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
@@ -812,6 +830,43 @@ async fn increment(client: &Inner, store: &StoreName, key: WireKey, by: i64, dea
     };
     let after = client.update(store, key.key(), change).await?;
     added(after.as_deref(), 0)
+}
+
+async fn update_fields(
+    client: &Inner,
+    store: &StoreName,
+    key: WireKey,
+    update: fondaco_schema::Update,
+) -> Result<Made, Fault> {
+    let topology = client.topology();
+    let known = topology.as_ref().and_then(|topology| topology.stores.get(store));
+    let value_type = known.map(|known| known.value_type).unwrap_or_default();
+    if value_type.has_schemas() {
+        return Err(Fault::bad_input(format!(
+            "values of type {value_type} are updated by nodes and routers, which know their schemas: send FONDACO.UPDATE"
+        )));
+    }
+    let rules = Arc::new(ValueRules::new(value_type, Arc::default()));
+    let outcome = Arc::new(Mutex::new(Ok(None)));
+    let fields: Vec<String> = update.fields().map(str::to_owned).collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let change = {
+        let (rules, outcome) = (Arc::clone(&rules), Arc::clone(&outcome));
+        move |value: Option<&Bytes>| {
+            let mut content = Content::of(value.cloned(), &rules);
+            let applied = content.apply(&update).map(|()| content.value());
+            let changed = applied.as_ref().ok().cloned().flatten();
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = applied;
+            changed
+        }
+    };
+    client.update_fields(store, key.key(), &fields, change).await?;
+    let outcome = std::mem::replace(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner), Ok(None));
+    let value = outcome.map_err(|error| Fault::bad_input(error.to_string()))?;
+    let shown = value.map(|value| rules.shown(&value)).transpose();
+    let shown = shown.map_err(|error| Fault::bad_input(error.to_string()))?;
+    let text = shown.unwrap_or_default().to_string();
+    Ok(Made::by(move |py| from_json(py, &text)))
 }
 
 fn added(value: Option<&[u8]>, by: i64) -> Result<i64, Fault> {

@@ -121,6 +121,17 @@ def test_a_value_expires(versioned: fondaco.Store) -> None:
     await_that("the value expires", lambda: versioned.get("k") is None)
 
 
+def test_updates_change_fields(client: fondaco.Client, versioned: fondaco.Store) -> None:
+    assert versioned.update("user", {"set": {"name": "Ada"}, "increment": {"views": 2}}) == {"name": "Ada", "views": 2}
+    assert versioned.update("user", {"set": {"name": None}, "add": {"tags": ["a"]}}) == {"views": 2, "tags": ["a"]}
+    assert versioned.update("none", {"remove": {"tags": ["a"]}}) is None
+    with pytest.raises(ValueError, match='field "tags"'):
+        versioned.update("user", {"increment": {"tags": 1}})
+    with pytest.raises(ValueError, match="unknown operation"):
+        versioned.update("user", {"put": {"a": 1}})
+    assert versioned.update("user", {"set": {"n": 1}}) == {"views": 2, "tags": ["a"], "n": 1}
+
+
 def test_increments_add_up(client: fondaco.Client, versioned: fondaco.Store) -> None:
     assert versioned.increment("n") == 1
     assert versioned.increment("n", -3) == -2

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::StoreName;
-use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use fondaco_model::versioned::{Record, Resolution, Resolved, Update, VectorClock, resolve};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
@@ -97,11 +97,7 @@ impl Client {
             let decided = Arc::clone(&decided);
             Box::new(move |record, now_unix_ms| {
                 let before = resolve(record, resolution, now_unix_ms);
-                let expiry = match (before.value(), before.expires_unix_ms) {
-                    (None, _) => Expiry::Store,
-                    (Some(_), None) => Expiry::Never,
-                    (Some(_), Some(unix_ms)) => Expiry::At { unix_ms },
-                };
+                let expiry = kept_expiry(&before);
                 let after = change(before.value().map(|value| &**value)).map(Bytes::from);
                 *decided.lock() = after.clone();
                 match after {
@@ -115,6 +111,37 @@ impl Client {
         self.edit(key, decide, times).await?;
         let decided = decided.lock().take();
         Ok(decided)
+    }
+
+    /// Changes some fields of a value of a versioned store, as [`update`](Self::update) changes the whole value. `change` returns
+    /// the whole new value, and `None` to leave the key as it is. In a store with the resolution `fields`, fields that others
+    /// change concurrently stay as they wrote them; there, concurrent values are merged if they are JSON objects.
+    ///
+    /// # Errors
+    /// As [`Client::update`].
+    pub async fn update_fields(
+        &self,
+        store: &StoreName,
+        key: &[u8],
+        fields: &[&str],
+        mut change: impl FnMut(Option<&Bytes>) -> Option<Bytes> + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let key = WireKey::new(store, key)?;
+        let resolution = self.inner().resolution(key.store())?;
+        let fields: Box<[Box<str>]> = fields.iter().map(|&name| name.into()).collect();
+        let decide: Decide = Box::new(move |record, now_unix_ms| {
+            let before = resolve(record, resolution, now_unix_ms);
+            match change(before.value()) {
+                None => Edit::Keep,
+                Some(value) => Edit::PutFields {
+                    value,
+                    fields: fields.clone(),
+                    expiry: kept_expiry(&before),
+                },
+            }
+        });
+        let times = WriteTimes::from(&PutOptions::default());
+        self.edit(key, decide, times).await.map(drop)
     }
 
     /// The records of keys of versioned stores, in the order of the keys, and their share of the memory limit, to drop
@@ -227,6 +254,15 @@ impl Client {
         };
         let intent = options.context.clone().map_or(Intent::All, Intent::Context);
         Ok(self.write(key, intent, update, times).await?.context)
+    }
+}
+
+/// The expiry of a changed value: that of the value before.
+fn kept_expiry(before: &Resolved) -> Expiry {
+    match (before.value(), before.expires_unix_ms) {
+        (None, _) => Expiry::Store,
+        (Some(_), None) => Expiry::Never,
+        (Some(_), Some(unix_ms)) => Expiry::At { unix_ms },
     }
 }
 
