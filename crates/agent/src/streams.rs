@@ -27,9 +27,10 @@ use parking_lot::{Condvar, Mutex};
 use crate::config::KafkaConfig;
 use crate::disk::Disk;
 use crate::error::AgentError;
-use crate::event_schemas::StoreSchemaFinder;
+use crate::event_schemas::live_rules;
 use crate::ingest_pace::IngestPace;
 use crate::log_retention::{LogRetention, topic_of};
+use crate::schema_registry::RegistryClient;
 use crate::start_offsets::StartOffsets;
 
 /// How many threads feed all overlays of a node.
@@ -59,6 +60,8 @@ pub struct Streams {
     start_offsets: Arc<StartOffsets>,
     /// Reads the registry of schemas.
     operator: Arc<Operator>,
+    /// Asks registries outside.
+    registries: RegistryClient,
     /// Of the values of each hybrid store, by its number and when it was created.
     rules: Mutex<BTreeMap<(u16, u64), Arc<LiveRules>>>,
     pace: IngestPace,
@@ -190,6 +193,7 @@ impl Streams {
             clusters: Mutex::default(),
             start_offsets: Arc::new(start_offsets),
             operator: Arc::new(operator),
+            registries: RegistryClient::new(),
             rules: Mutex::default(),
             change_signal,
             opening: Mutex::default(),
@@ -293,11 +297,8 @@ impl Streams {
         for store in hybrid {
             let key = (store.id, store.created_unix_ms);
             let value_type = store.definition.value_type;
-            let live = known.remove(&key).unwrap_or_else(|| {
-                let finder = StoreSchemaFinder::new(&self.operator, store);
-                let rules = ValueRules::new(value_type, Arc::default());
-                Arc::new(LiveRules::new(rules, Some(Arc::new(finder))))
-            });
+            let new = || Arc::new(live_rules(&self.operator, &self.registries, store));
+            let live = known.remove(&key).unwrap_or_else(new);
             let before = live.load();
             let schemas = schemas.of_store(store.id).unwrap_or(before.schemas()).clone();
             if before.value_type() != value_type || !Arc::ptr_eq(before.schemas(), &schemas) {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::registry_address::RegistryAddress;
 use crate::store_option::store_options;
 use crate::text_form::stored_as_text;
 use crate::versioned::EngineKind;
@@ -38,6 +39,11 @@ store_options! {
     /// all; or store, as fondaco store partition says, so that each node reads only what it needs.
     "partitioner" partitioner: Partitioner [serde(default, skip_serializing_if = "Partitioner::is_any")],
     Word("PARTITIONER", Partitioner::WORDS), [Hybrid] => fixed;
+
+    /// The registry of schemas whose numbers are in front of the values of events, as Confluent's serializers write them:
+    /// http://HOST:PORT, with a path if it has one, and more addresses after commas. Without it, values are as the store keeps them.
+    "registry" registry: Option<RegistryAddress> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::text::<RegistryAddress>("URL"), [Hybrid] => fixed;
 
     /// Whether nodes read no events for now.
     "paused" paused: bool [serde(default, rename = "is_paused", skip_serializing_if = "std::ops::Not::not")], Bool, [Hybrid];
@@ -111,6 +117,7 @@ impl StreamSettings {
             grace_ms: 7 * DAY_MS,
             engine: EngineKind::Log,
             partitioner: Partitioner::Any,
+            registry: None,
             paused: false,
             compact_ms: 0,
         }
@@ -131,6 +138,11 @@ impl StreamSettings {
         if let (StreamSource::Log(_), Partitioner::Store) = (&self.source, self.partitioner) {
             return Err(
                 "partitioner store for a log, which has its own: leave it out, or read a topic of Kafka".to_owned(),
+            );
+        }
+        if let (StreamSource::Log(_), Some(_)) = (&self.source, &self.registry) {
+            return Err(
+                "a registry is for topics of Kafka: leave it out, and register schemas of the store itself".to_owned(),
             );
         }
         match self.engine {

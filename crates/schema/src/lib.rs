@@ -9,6 +9,7 @@
 //! | [`Query`], [`Evaluator`] | some fields or a score of stored values, if conditions hold |
 //! | [`Schemas`], [`read_id`], [`put_id`] | stored values: the id of a schema, then the payload |
 //! | [`ValueRules`] | the type of a store's values, with its schemas |
+//! | [`read_registry_id`], [`read_message_indexes`] | values as Confluent's serializers write them |
 //! | [`check_value`], [`value_to_json`], [`value_of_json`] | values that describe themselves: text, integers, JSON, MessagePack |
 //! | [`key_of_json`], [`key_to_json`], [`key_of_parts`], [`key_to_parts`] | keys, with several parts, too |
 //! | [`Update`], [`Content`] | changes of parts of a value |
@@ -33,6 +34,7 @@
 mod avro;
 mod columns;
 mod compatibility;
+mod confluent;
 mod error;
 mod id;
 mod key;
@@ -50,6 +52,7 @@ mod update;
 
 pub(crate) use compatibility::CLASHES_MAX;
 pub use compatibility::{Change, Clash, FieldTexts, FormerClash, check, diff};
+pub use confluent::{read_message_indexes, read_registry_id};
 pub use error::{SchemaError, ValueError};
 pub use id::{SCHEMA_ID_MAX, put_id, read_id};
 pub use key::{key_of_json, key_of_parts, key_to_json, key_to_parts};

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-use prost_reflect::prost_types::FileDescriptorSet;
+use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use prost_reflect::{
-    Cardinality, DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
-    SerializeOptions,
+    Cardinality, DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, FileDescriptor, Kind,
+    MessageDescriptor, SerializeOptions,
 };
 use serde_json::Value;
 
@@ -80,6 +80,40 @@ fn check_files(text: &[u8]) -> Result<(), SchemaError> {
         }
     }
     Ok(())
+}
+
+/// A file by itself, which may import Google's own files, and the indexes of a message in it, and of those within it: the set of
+/// all files, which is not checked, and the full name.
+pub(crate) fn of_file(file: &[u8], indexes: &[u32]) -> Result<(Vec<u8>, String), SchemaError> {
+    let wrong = |reason: String| SchemaError::new("the file", reason);
+    let file = FileDescriptorProto::decode(file).map_err(|error| wrong(error.to_string()))?;
+    let mut name: Vec<&str> = file.package.iter().map(String::as_str).collect();
+    let mut messages = &file.message_type;
+    for &index in indexes {
+        let message = messages.get(index as usize);
+        let message = message.ok_or_else(|| wrong(format!("it has no message with the indexes {indexes:?}")))?;
+        name.push(message.name());
+        messages = &message.nested_type;
+    }
+    let name = name.join(".");
+    // It has Google's files.
+    let (known, mut files) = (DescriptorPool::global(), Vec::new());
+    let imports = file
+        .dependency
+        .iter()
+        .filter_map(|import| known.get_file_by_name(import));
+    imports.for_each(|import| add_with_imports(&import, &mut files));
+    files.push(file);
+    Ok((FileDescriptorSet { file: files }.encode_to_vec(), name))
+}
+
+/// Adds one of Google's files after those that it imports.
+fn add_with_imports(file: &FileDescriptor, files: &mut Vec<FileDescriptorProto>) {
+    if files.iter().any(|known| known.name() == file.name()) {
+        return;
+    }
+    file.dependencies().for_each(|import| add_with_imports(&import, files));
+    files.push(file.file_descriptor_proto().clone());
 }
 
 pub(crate) fn decode(message: &MessageDescriptor, payload: &[u8]) -> Result<DynamicMessage, ValueError> {

@@ -87,6 +87,17 @@ impl Schema {
         }
     }
 
+    /// A message of a file of Protobuf, a serialized `FileDescriptorProto`: by the index of the outermost message in the file, then
+    /// that of the one within it, and so on. The file may import Google's own files.
+    pub fn of_protobuf_file(file: &[u8], indexes: &[u32]) -> Result<Self, SchemaError> {
+        if file.len() > TEXT_BYTES_MAX {
+            let reason = format!("{} bytes: a schema has up to {TEXT_BYTES_MAX}", file.len());
+            return Err(SchemaError::new("the file", reason));
+        }
+        let (set, message) = protobuf::of_file(file, indexes)?;
+        Self::parse(ValueType::Protobuf, &set, Some(&message))
+    }
+
     /// A schema as it was registered.
     pub fn of_record(record: &SchemaRecord) -> Result<Self, SchemaError> {
         Self::of_text(record.value_type, &record.text, record.message.as_deref())

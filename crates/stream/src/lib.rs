@@ -33,7 +33,7 @@ pub use overlay::{
     drop_after_losses,
 };
 pub use progress::LostRecords;
-pub use rules::{LiveRules, SchemaFinder};
+pub use rules::{Foreign, LiveRules, SchemaFinder};
 pub use source::{Batch, Logged, Source};
 pub use versions::{
     Sent, TopicAddress, TopicFileReader, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,

@@ -31,11 +31,15 @@ pub struct PartitionOptions {
 pub fn text(stream: &StreamChange) -> String {
     let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
     format!(
-        "reads {}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
+        "reads {}{}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
         stream.source.as_ref().map(ToString::to_string).unwrap_or_default(),
         match stream.partitioner {
             Some(Partitioner::Store) => ", partitioned as the store",
             Some(Partitioner::Any) | None => "",
+        },
+        match &stream.registry {
+            Some(Some(registry)) => format!(", with schemas of the registry {registry}"),
+            Some(None) | None => String::new(),
         },
         time(stream.rewind_ms),
         time(stream.lag_ms),

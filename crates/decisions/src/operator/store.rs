@@ -259,11 +259,20 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     }
 }
 
+/// Whether registries of the producers of events have schemas for values of this type.
+fn has_outside_schemas(value_type: ValueType) -> bool {
+    value_type.has_schemas() || value_type == ValueType::Json
+}
+
 fn check_stream(definition: &StoreDefinition) -> Result<(), OperatorError> {
     let reason = match (definition.kind, &definition.stream) {
         (StoreKind::Hybrid, None) => "a hybrid store needs a stream: say where events come from".to_owned(),
         (StoreKind::Hybrid, Some(stream)) => match stream.check() {
             Err(reason) => reason,
+            Ok(()) if stream.registry.is_some() && !has_outside_schemas(definition.value_type) => format!(
+                "a registry is for values of type avro, protobuf or json, and not of type {}: say which, with --value-type",
+                definition.value_type
+            ),
             Ok(()) if !definition.value_type.has_sets() => return Ok(()),
             Ok(()) => format!("values of type {} do not come from streams", definition.value_type),
         },

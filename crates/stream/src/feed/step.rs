@@ -98,7 +98,7 @@ impl Feed {
         let mut applied = outcome.applied;
         let mut stalled = None;
         for _ in 0..FOUND_MAX {
-            let Some(missing) = outcome.missing else { break };
+            let Some(missing) = &outcome.missing else { break };
             stalled = self.overlay.rules().find(missing).err();
             let next = offsets(&self.overlay)?.flatten();
             let (None, Some(next)) = (&stalled, next) else { break };

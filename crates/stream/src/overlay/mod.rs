@@ -118,7 +118,7 @@ pub struct Applied {
 }
 
 /// How far records were applied.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How many were applied, or do not count.
     pub(crate) applied: usize,

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use fondaco_model::ValueType;
 use fondaco_schema::{Schema, Schemas, ValueRules, put_id};
 use fondaco_stream::{
-    Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, LiveRules, LogTopic, Overlay, SchemaFinder, Source,
+    Change, Event, EventLog, Feed, FeedOptions, Foreign, Found, Ingest, LiveRules, LogTopic, Overlay, SchemaFinder,
+    Source,
 };
 use fondaco_testing::until;
 use parking_lot::Mutex;
@@ -32,6 +33,23 @@ impl SchemaFinder for Registry {
             Some(reason) => Err(reason.clone()),
             None => Ok(Arc::new(self.schemas.lock().clone())),
         }
+    }
+
+    fn foreign(&self, id: u32, message: &[u32]) -> Result<Foreign, String> {
+        assert!(message.is_empty(), "only Protobuf has several messages in a schema");
+        *self.asked.lock() += 1;
+        if let Some(reason) = &*self.failure.lock() {
+            return Err(reason.clone());
+        }
+        Ok(match id {
+            // Numbers of the registry outside are others than those of the store.
+            100 | 200 => {
+                let id = (id / 100) as u16;
+                Foreign::Schema(id, schemas()[usize::from(id) - 1].clone())
+            }
+            300 => Foreign::Json,
+            _ => Foreign::Refused(format!("the registry has no schema {id}")),
+        })
     }
 }
 
@@ -296,6 +314,10 @@ fn a_registry_that_never_answers_keeps_no_thread_for_long() {
             let _ = self.0.lock().recv_timeout(Duration::from_secs(60));
             Err("it hangs".to_owned())
         }
+
+        fn foreign(&self, _: u32, _: &[u32]) -> Result<Foreign, String> {
+            Err("there is none".to_owned())
+        }
     }
 
     let (end, ended) = std::sync::mpsc::channel();
@@ -320,4 +342,91 @@ fn a_registry_that_never_answers_keeps_no_thread_for_long() {
     free.append(&[put("k", &b"v"[..])], 1000).unwrap();
     until("another store to be read", || other.applied().applied == 1);
     drop(end);
+}
+
+/// A value as Confluent's serializers write it.
+fn foreign(number: u32, payload: &[u8]) -> Bytes {
+    [&[0][..], &number.to_be_bytes(), payload].concat().into()
+}
+
+#[test]
+fn values_with_numbers_of_a_registry_outside_are_stored_with_the_ids_of_the_store() {
+    let (topic, registry) = (one_partition(), Arc::<Registry>::default());
+    let stored = encoded(2, &json!({"age": 2, "city": "x"}));
+    let cut = foreign(200, &stored[1..stored.len() - 1]);
+    let events = [
+        put("fits", foreign(200, &stored[1..])),
+        put("cut", cut),
+        put("no number", &b"{}"[..]),
+        put("unknown", foreign(7, b"x")),
+        put("also unknown", foreign(7, b"y")),
+        put("older", foreign(100, &encoded(1, &json!({"age": 1}))[1..])),
+    ];
+    topic.append(&events, 1000).unwrap();
+    let rules = ValueRules::new(ValueType::Avro, Arc::default());
+    let (overlay, feed) = node(
+        LiveRules::with_foreign_values(rules, Arc::clone(&registry) as _),
+        &topic,
+    );
+    read_all(&feed);
+    assert_eq!(overlay.find(b"fits").unwrap(), Found::Value(stored));
+    assert_eq!(
+        overlay.find(b"older").unwrap(),
+        Found::Value(encoded(1, &json!({"age": 1})))
+    );
+    let poison = overlay.poisoned().unwrap();
+    let reasons: Vec<&str> = poison.iter().map(|(_, _, reason)| &**reason).collect();
+    let [cut, number, unknown, again] = reasons[..] else {
+        panic!("{reasons:?}")
+    };
+    assert!(cut.contains("field \"city\", byte "), "{cut}");
+    assert!(number.contains("the value begins with 0x7b, not with 0x00"), "{number}");
+    assert_eq!((unknown, again), ("the registry has no schema 7", unknown));
+    assert_eq!(*registry.asked.lock(), 3, "each number once");
+}
+
+#[test]
+fn json_with_numbers_of_a_registry_outside_is_stored_as_text() {
+    let (topic, registry) = (one_partition(), Arc::<Registry>::default());
+    let events = [
+        put("fits", foreign(300, b"{\"a\": 1}")),
+        put("cut", foreign(300, b"{\"a\": ")),
+    ];
+    topic.append(&events, 1000).unwrap();
+    let rules = ValueRules::new(ValueType::Json, Arc::default());
+    let (overlay, feed) = node(LiveRules::with_foreign_values(rules, registry), &topic);
+    read_all(&feed);
+    assert_eq!(overlay.find(b"fits").unwrap(), Found::Value("{\"a\": 1}".into()));
+    let [(0, 1, reason)] = &overlay.poisoned().unwrap()[..] else {
+        panic!()
+    };
+    assert!(reason.contains("the value is no JSON"), "{reason}");
+}
+
+#[test]
+fn events_wait_while_the_registry_outside_is_away() {
+    let (topic, registry) = (one_partition(), Arc::<Registry>::default());
+    *registry.failure.lock() = Some("connection refused".to_owned());
+    let stored = encoded(1, &json!({"age": 1}));
+    topic.append(&[put("k", foreign(100, &stored[1..]))], 1000).unwrap();
+    let rules = ValueRules::new(ValueType::Avro, Arc::default());
+    let (overlay, feed) = node(
+        LiveRules::with_foreign_values(rules, Arc::clone(&registry) as _),
+        &topic,
+    );
+    let ingest = Ingest::start(1).unwrap();
+    ingest.set_feeds(vec![Arc::clone(&feed)]);
+    until("the reason to be visible", || {
+        feed.status()
+            .error
+            .is_some_and(|error| error.contains("connection refused"))
+    });
+    assert_eq!(
+        (feed.status().partitions[0].lag_records, overlay.applied().poison),
+        (Some(1), 0)
+    );
+    *registry.failure.lock() = None;
+    until("the event to count", || {
+        overlay.find(b"k").unwrap() == Found::Value(stored.clone())
+    });
 }
