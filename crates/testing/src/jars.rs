@@ -9,33 +9,57 @@ use std::process::Command;
 /// # Panics
 /// If Java or Maven is missing, or Maven fails.
 pub(crate) fn jars_of(name: &str, artifacts: &[&str]) -> PathBuf {
+    fetched(name, &artifacts.join("\n"), |dir, jars| {
+        let pom = dir.join("pom.xml");
+        fs::write(&pom, project(artifacts)).expect("the directory was just made");
+        let mut maven = Command::new("mvn");
+        maven
+            .args(["-q", "-B", "-f"])
+            .arg(&pom)
+            .arg("dependency:copy-dependencies");
+        maven.arg(format!("-DoutputDirectory={}", jars.display()));
+        maven
+    })
+}
+
+/// The directory with the content of an archive (`group:artifact:version:type:classifier`), fetched by Maven if missing.
+///
+/// # Panics
+/// As [`jars_of`].
+pub(crate) fn archive_of(name: &str, artifact: &str) -> PathBuf {
+    fetched(name, artifact, |_, content| {
+        let mut maven = Command::new("mvn");
+        maven.args([
+            "-q",
+            "-B",
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack",
+        ]);
+        maven.arg(format!("-Dartifact={artifact}"));
+        maven.arg(format!("-DoutputDirectory={}", content.display()));
+        maven
+    })
+}
+
+/// A directory that a command fills, unless it has done so for the same `wanted`.
+fn fetched(name: &str, wanted: &str, command: impl FnOnce(&Path, &Path) -> Command) -> PathBuf {
     let dir = target_dir().join("test-servers").join(name);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make {dir:?}: {error}"));
     // Other tests may fetch the same at the same time.
     let lock = File::create(dir.join("lock")).expect("the directory was just made");
     lock.lock()
         .unwrap_or_else(|error| panic!("cannot lock {dir:?}: {error}"));
-    let (done, wanted) = (dir.join("fetched"), artifacts.join("\n"));
-    let jars = dir.join("jars");
+    let (done, content) = (dir.join("fetched"), dir.join("jars"));
     if fs::read_to_string(&done).is_ok_and(|fetched| fetched == wanted) {
-        return jars;
+        return content;
     }
-    let _ = fs::remove_dir_all(&jars);
-    let pom = dir.join("pom.xml");
-    fs::write(&pom, project(artifacts)).expect("the directory was just made");
-    let mut maven = Command::new("mvn");
-    maven
-        .args(["-q", "-B", "-f"])
-        .arg(&pom)
-        .arg("dependency:copy-dependencies");
-    maven.arg(format!("-DoutputDirectory={}", jars.display()));
-    let output = maven.output().unwrap_or_else(|error| {
+    let _ = fs::remove_dir_all(&content);
+    let output = command(&dir, &content).output().unwrap_or_else(|error| {
         panic!("cannot run Maven, which fetches {name} for this test: {error}; install Java and Maven")
     });
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "Maven cannot fetch {name}: {said}");
     fs::write(&done, wanted).expect("the directory was just made");
-    jars
+    content
 }
 
 fn target_dir() -> PathBuf {

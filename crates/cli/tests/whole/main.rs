@@ -5,6 +5,7 @@ mod backups;
 mod builds;
 mod cold;
 mod commands;
+mod confluent;
 mod crashes;
 mod documents;
 mod exports;

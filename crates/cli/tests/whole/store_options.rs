@@ -20,6 +20,7 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
         "value-type" => ("avro", json!("avro")),
         "compatibility" => ("forward", json!("forward")),
         "key-type" => ("(string,integer)", json!("(string,integer)")),
+        "registry" => ("http://127.0.0.1:8081/x", json!("http://127.0.0.1:8081/x")),
         "stream" => ("log:4", json!("log:4")),
         "rewind" => ("2h", json!(7_200_000)),
         "max-lag" => ("5s", json!(5000)),
@@ -39,6 +40,22 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
         "tombstone-grace" => ("5days", json!(432_000_000)),
         "write-keys-per-second" => ("500", json!(500)),
         other => panic!("--{other} has no value in this test"),
+    }
+}
+
+/// The type of values without which an option is refused.
+fn needed(option: &StoreOption) -> &'static [&'static str] {
+    match option.name {
+        "compatibility" | "registry" => &["--value-type", "avro"],
+        _ => &[],
+    }
+}
+
+/// The stream of a hybrid store with this option. A registry is of a topic; that this one cannot be reached is only a warning.
+fn source_for(option: &StoreOption) -> &'static str {
+    match option.name {
+        "registry" => "kafka://127.0.0.1:9/t",
+        _ => "log",
     }
 }
 
@@ -106,14 +123,15 @@ fn every_option_is_honoured_or_refused_with_the_kinds_that_have_it() {
             let source = match option.name {
                 "stream" => None,
                 // Those of streams need one.
-                _ if is_stream && option.name != "engine" => Some("log"),
+                _ if is_stream && option.name != "engine" => Some(source_for(option)),
                 _ => source,
             };
-            check(node, kind, option, &[create("new"), stream(source)].concat(), true);
+            let arguments = [create("new"), stream(source), needed(option).to_vec()].concat();
+            check(node, kind, option, &arguments, true);
             node.run(&["store", "drop", "new", "--now", "--yes"]);
         }
         for option in StoreOption::all() {
-            node.done(&[create("old"), stream(source)].concat());
+            node.done(&[create("old"), stream(source), needed(option).to_vec()].concat());
             check(node, kind, option, &["--json", "store", "alter", "old"], false);
             node.done(&["store", "drop", "old", "--now", "--yes"]);
         }
@@ -135,9 +153,11 @@ fn a_store_that_is_restored_has_every_option_as_before() {
             let (value, expected) = sample(option);
             let flag = format!("--{}={value}", option.name);
             let mut create = vec!["store", "create", "s", "--kind", kind.as_str(), &flag];
+            let stream = format!("--stream={}", source_for(option));
             if kind == StoreKind::Hybrid && option.name != "stream" {
-                create.push("--stream=log");
+                create.push(&stream);
             }
+            create.extend(needed(option));
             node.done(&create);
             let has = |name: &str| {
                 let store = node.json(&["store", "show", name]);
