@@ -193,6 +193,7 @@ pub(crate) fn write_version(
         records: written.records,
         base: None,
         cut_unix_ms: options.cut_unix_ms,
+        undated_unix_ms: None,
         chunks: std::mem::take(&mut written.entries),
         schema,
         patches: Vec::new(),

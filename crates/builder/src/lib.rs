@@ -37,7 +37,7 @@ pub use graph::{GraphOptions, GraphReport, KnownIds, Types, UnknownVertices, bui
 pub use increment::{IncrementOptions, IncrementReport, build_increment, build_increment_batches};
 pub use input::Batches;
 pub use options::{
-    BuildOptions, ChoiceError, InputFormat, NonFinite, Numbers, OnDuplicate, ReadOptions, ValueSelection,
+    BuildOptions, ChoiceError, InputFormat, NonFinite, Numbers, OnDuplicate, ReadOptions, RecordTimes, ValueSelection,
 };
 pub use progress::{Phase, Progress, ProgressSnapshot};
 pub use report::{BadRow, BuildReport, RowPlace};

@@ -45,6 +45,8 @@ pub struct BuildOptions {
     pub partitions: PartitionCount,
     /// The version contains all events of streams up to this time, in milliseconds since 1970.
     pub cut_unix_ms: Option<u64>,
+    /// Of a difference: the times of records, if they expire.
+    pub times: Option<RecordTimes>,
     /// The compression of values.
     pub compression: Compression,
     /// A partition is divided into a power of two of chunks, each with at most about this many bytes of keys and
@@ -94,12 +96,39 @@ impl BuildOptions {
             threads: 1,
             partitions,
             cut_unix_ms: None,
+            times: None,
             compression: Compression::None,
             chunk_bytes_target: Self::CHUNK_BYTES_TARGET_DEFAULT,
             output,
             temporary,
             dry_run: false,
             dictionary: None,
+        }
+    }
+}
+
+/// The times of the records of a difference, and of the version that it changes. Records expire a fixed time after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordTimes {
+    /// The time of the records of the changed version that have none of their own, in milliseconds since 1970.
+    pub undated_unix_ms: u64,
+    /// The time of each record of the difference, in milliseconds since 1970. `None` if the values of the input, which are final, begin
+    /// with it: 8 bytes, little-endian.
+    pub all_unix_ms: Option<u64>,
+}
+
+impl RecordTimes {
+    /// The length of a time before a value, in bytes.
+    const BYTES: usize = size_of::<u64>();
+
+    /// The time of a record, and its value, given the value of the input; `None` if that is too short.
+    pub(crate) fn divide(self, value: &[u8]) -> Option<(u64, &[u8])> {
+        match self.all_unix_ms {
+            Some(time_ms) => Some((time_ms, value)),
+            None => {
+                let (time, value) = value.split_first_chunk::<{ Self::BYTES }>()?;
+                Some((u64::from_le_bytes(*time), value))
+            }
         }
     }
 }

@@ -96,6 +96,7 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
         records: entries.iter().map(|entry| entry.records).sum(),
         base: None,
         cut_unix_ms: None,
+        undated_unix_ms: None,
         chunks: entries,
         schema: Schema {
             key: column("key"),

@@ -61,9 +61,16 @@ impl FromStr for Compression {
 pub struct EncodedValue<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) stored_as_is: bool,
+    pub(crate) time_ms: Option<u64>,
 }
 
 impl EncodedValue<'_> {
+    /// The value with a time, in milliseconds since 1970, that its record gets.
+    #[must_use]
+    pub fn at(self, time_ms: Option<u64>) -> Self {
+        Self { time_ms, ..self }
+    }
+
     /// The length of the value before compression.
     pub fn value_bytes(&self, compression: Compression) -> u64 {
         match (compression, self.bytes.first_chunk::<LENGTH_BYTES>()) {
@@ -126,6 +133,7 @@ impl Encoder {
                 return Ok(EncodedValue {
                     bytes: value,
                     stored_as_is: false,
+                    time_ms: None,
                 });
             }
             Method::Lz4 => lz4_flex::block::get_maximum_output_size(value.len()),
@@ -149,11 +157,13 @@ impl Encoder {
             Ok(EncodedValue {
                 bytes: &self.buffer[..stored],
                 stored_as_is: false,
+                time_ms: None,
             })
         } else {
             Ok(EncodedValue {
                 bytes: value,
                 stored_as_is: true,
+                time_ms: None,
             })
         }
     }

@@ -54,7 +54,7 @@ const WINDOW_BITS_MAX: u32 = 23;
 /// Appends a change: the new value of a key, or `None` for a key to delete. Changes come in the order of (hash, key).
 pub fn write_change(out: &mut Vec<u8>, key: &[u8], value: Option<EncodedValue<'_>>) {
     match value {
-        Some(value) => write_record(out, key, value.bytes, value.stored_as_is),
+        Some(value) => write_record(out, key, value),
         None => write_deletion(out, key),
     }
 }
@@ -290,9 +290,11 @@ impl<'p> Records<'p> {
     }
 
     fn value(&self) -> EncodedValue<'_> {
+        let value_start = self.header.map_or(RECORD_HEADER_BYTES, RecordHeader::value_start);
         EncodedValue {
-            bytes: &self.record[RECORD_HEADER_BYTES + self.key().len()..],
+            bytes: &self.record[value_start..],
             stored_as_is: self.header.is_some_and(|header| header.stored_as_is),
+            time_ms: self.header.and_then(|header| header.time_ms(&self.record)),
         }
     }
 

@@ -147,8 +147,16 @@ impl<'a> Sorting<'a> {
         }
         let value = match record.row.file() >= self.first_deletion {
             true => None,
-            false => Some(self.encoder.encode(record.value)),
+            false => Some(record.value),
         };
+        let dated = value.map(|value| match self.options.times {
+            // The sink of rows has refused values that are too short.
+            Some(times) => times
+                .divide(value)
+                .map_or((None, value), |(time, value)| (Some(time), value)),
+            None => (None, value),
+        });
+        let value = dated.map(|(time_ms, value)| Ok(self.encoder.encode(value)?.at(time_ms)));
         let value = value.transpose().map_err(|error| chunk_error(self.options, error))?;
         write_change(&mut self.buffer, record.key, value);
         match self.buffer.len() >= BUFFER_BYTES {

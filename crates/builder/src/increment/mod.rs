@@ -300,6 +300,10 @@ fn write(
         base: Some(base.identity),
         // Events that the earlier version did not contain count on top of this one, unless it says otherwise.
         cut_unix_ms: options.cut_unix_ms.or(base.manifest.cut_unix_ms),
+        undated_unix_ms: match options.times {
+            Some(times) => Some(times.undated_unix_ms),
+            None => base.manifest.undated_unix_ms,
+        },
         chunks,
         patches,
         built: built_now(),

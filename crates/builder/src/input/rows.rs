@@ -11,7 +11,7 @@ use super::declared::{Encoder, ValueForm};
 use super::key::{KeyForm, parts_in};
 use crate::error::BuildError;
 use crate::graph::{Mention, NAME_BYTES_MAX, Side};
-use crate::options::BuildOptions;
+use crate::options::{BuildOptions, RecordTimes};
 use crate::progress::Progress;
 use crate::report::{BadRow, RowPlace, excerpt};
 use crate::samples::Samples;
@@ -176,6 +176,7 @@ pub(crate) struct RowSink<'a> {
     encoder: Option<Encoder<'a>>,
     /// The schemas of the values that were encoded already.
     schema_ids: BTreeSet<u16>,
+    times: Option<RecordTimes>,
     /// The number of the first file in the build: readers count from 0.
     first_file: u32,
     /// Where a mention of a vertex is written to.
@@ -204,6 +205,7 @@ impl<'a> RowSink<'a> {
             kind,
             encoder,
             schema_ids: BTreeSet::new(),
+            times: options.times,
             first_file,
             mention: Vec::new(),
             rows_uncounted: 0,
@@ -229,14 +231,24 @@ impl<'a> RowSink<'a> {
             RowKind::Vertex => self.accept_names(row, key, &[Side::Vertex], value),
             RowKind::Edge => self.accept_names(row, key, &[Side::From, Side::To], value),
             RowKind::Deletion => self.delete(row, key),
-            RowKind::Stored => match self
-                .encoder
-                .as_ref()
-                .map(|encoder| encoder.note(value, &mut self.schema_ids))
-            {
-                Some(Err(reason)) => self.refuse_value(row, reason, key, value),
-                Some(Ok(())) | None => self.append(row, key, value),
-            },
+            RowKind::Stored => {
+                let plain = match self.times {
+                    Some(times) => times.divide(value).map(|(_, plain)| plain),
+                    None => Some(value),
+                };
+                let Some(plain) = plain else {
+                    let reason = "no time stands before the value".to_owned();
+                    return self.refuse_value(row, reason, key, value);
+                };
+                match self
+                    .encoder
+                    .as_ref()
+                    .map(|encoder| encoder.note(plain, &mut self.schema_ids))
+                {
+                    Some(Err(reason)) => self.refuse_value(row, reason, key, plain),
+                    Some(Ok(())) | None => self.append(row, key, value),
+                }
+            }
             RowKind::Record => {
                 let Some(encoder) = &self.encoder else {
                     return self.append(row, key, value);

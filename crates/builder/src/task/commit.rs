@@ -74,6 +74,11 @@ pub fn commit(spec: &Spec, results: &str) -> Result<Committed, BuildError> {
         cut_unix_ms: options
             .cut_unix_ms
             .or(base.as_ref().and_then(|base| base.manifest.cut_unix_ms)),
+        // Records of tasks have no times of their own: those of the base that have none get the later time.
+        undated_unix_ms: base
+            .as_ref()
+            .and_then(|base| base.manifest.undated_unix_ms)
+            .map(|undated_unix_ms| options.cut_unix_ms.unwrap_or(undated_unix_ms)),
         chunks,
         schema: schema(spec, &options, base.as_ref().map(|base| &base.manifest.schema)),
         patches,

@@ -159,6 +159,7 @@ impl InputOptions {
             threads: self.threads.unwrap_or_else(threads_default),
             partitions,
             cut_unix_ms: self.as_of,
+            times: None,
             compression: self.compress,
             chunk_bytes_target: self.chunk_size,
             // A dry run uses the directory only to check that it is empty. A path below a file is always empty.

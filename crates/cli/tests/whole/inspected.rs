@@ -68,6 +68,7 @@ fn base_cut_and_further_files_are_shown() {
     let manifest = Manifest {
         base: Some(base),
         cut_unix_ms: Some(1_767_225_600_000),
+        undated_unix_ms: None,
         ..Manifest::read(&version).unwrap()
     };
     fs::write(version.join(MANIFEST_FILE), manifest.to_bytes()).unwrap();

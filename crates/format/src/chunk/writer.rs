@@ -131,7 +131,7 @@ impl<W: Write> ChunkWriter<W> {
             });
         }
         self.places.add(hash, start as u32).map_err(FormatError::Table)?;
-        write_record(&mut self.data.buffer, key, value.bytes, value.stored_as_is);
+        write_record(&mut self.data.buffer, key, value);
         self.counts.records += 1;
         self.counts.bytes += key.len() as u64 + value.value_bytes(self.compression);
         self.last_hash = hash;

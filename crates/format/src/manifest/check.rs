@@ -43,6 +43,9 @@ impl Manifest {
             };
             check_file(file, &expected)?;
         }
+        if self.undated_unix_ms.is_some_and(|time| time > UNIX_MS_MAX) {
+            return Err("the time of its records is no number of milliseconds since 1970".into());
+        }
         self.check_patches()?;
         self.check_schemas()?;
         self.check_increment()

@@ -185,6 +185,10 @@ pub struct Manifest {
     /// those after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_unix_ms: Option<u64>,
+    /// The time of the records that have none of their own, in milliseconds since 1970, if there are others: see
+    /// [`Lifetimes`](crate::Lifetimes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undated_unix_ms: Option<u64>,
     /// The chunks, in the order of partition and number. An empty partition has none.
     pub chunks: Vec<ChunkEntry>,
     /// The source of keys and values.
@@ -262,6 +266,7 @@ mod tests {
             records: 5,
             base: Some(Checksum::of(b"base")),
             cut_unix_ms: Some(1_700_000_000_000),
+            undated_unix_ms: Some(1_600_000_000_000),
             chunks: vec![ChunkEntry {
                 partition,
                 chunk: 0,

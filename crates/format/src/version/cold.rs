@@ -137,6 +137,14 @@ impl Version {
     /// # Errors
     /// Corruption, with the file's name; too few bytes count as corruption. For a large read also a failed read.
     pub fn complete(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
+        match self.complete_any(read, key, bytes)? {
+            ColdStep::Found(value) if self.is_over(value.time_ms()) => Ok(ColdStep::Absent),
+            step => Ok(step),
+        }
+    }
+
+    /// Whether or not the record has expired.
+    pub(super) fn complete_any(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
         let number = read.chunk;
         let step = self.go_on(read, key, bytes);
         step.inspect_err(|error| self.note(number, error))
@@ -164,18 +172,25 @@ impl Version {
             Target::Bucket(range) => {
                 chunk.data().note_resident(range);
                 match search_records(&bytes, key) {
-                    RecordSearch::Found { value, stored_as_is } => {
-                        self.found(chunk, bytes, value, stored_as_is).map(ColdStep::Found)
-                    }
+                    RecordSearch::Found {
+                        value,
+                        stored_as_is,
+                        time_ms,
+                    } => self
+                        .found(chunk, bytes, (value, stored_as_is, time_ms))
+                        .map(ColdStep::Found),
                     RecordSearch::Absent => Ok(ColdStep::Absent),
                     RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
                 }
             }
             Target::Large(range) => match chunk.search_large(range, key)? {
                 Some(record) => {
-                    let value = RECORD_HEADER_BYTES + key.len()..record.len();
-                    let stored_as_is = RecordHeader::parse(&record).is_some_and(|h| h.stored_as_is);
-                    self.found(chunk, record, value, stored_as_is).map(ColdStep::Found)
+                    let header = RecordHeader::parse(&record)
+                        .ok_or_else(|| chunk.corrupt_data("a record's header is damaged"))?;
+                    let value = header.value_start()..record.len();
+                    let time_ms = header.time_ms(&record);
+                    self.found(chunk, record, (value, header.stored_as_is, time_ms))
+                        .map(ColdStep::Found)
                 }
                 None => Ok(ColdStep::Absent),
             },
@@ -186,12 +201,11 @@ impl Version {
         &self,
         chunk: &Chunk,
         bytes: Vec<u8>,
-        value: Range<usize>,
-        stored_as_is: bool,
+        (value, stored_as_is, time_ms): (Range<usize>, bool, Option<u64>),
     ) -> Result<Value<'static>, FormatError> {
         Ok(match self.decode(chunk, &bytes[value.clone()], stored_as_is)? {
-            Some(decoded) => Value::owned_whole(decoded),
-            None => Value::owned(bytes, value),
+            Some(decoded) => Value::owned_whole(decoded, time_ms),
+            None => Value::owned(bytes, value, time_ms),
         })
     }
 }

@@ -64,7 +64,10 @@ pub enum Lookup<'v> {
 
 /// A value, verified.
 #[derive(Debug, Clone)]
-pub struct Value<'v>(Content<'v>);
+pub struct Value<'v> {
+    content: Content<'v>,
+    time_ms: Option<u64>,
+}
 
 #[derive(Debug, Clone)]
 enum Content<'v> {
@@ -78,20 +81,26 @@ impl Value<'_> {
     /// worthless, and the key has to be looked up again.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        match &self.0 {
+        match &self.content {
             Content::Mapped { watch, .. } => watch.is_clean(),
             Content::Owned { .. } => true,
         }
     }
 
-    pub(super) fn owned(bytes: Vec<u8>, range: Range<usize>) -> Value<'static> {
-        debug_assert!(range.end <= bytes.len());
-        Value(Content::Owned { bytes, range })
+    /// The time of its record, if that has one, in milliseconds since 1970.
+    pub(super) fn time_ms(&self) -> Option<u64> {
+        self.time_ms
     }
 
-    pub(super) fn owned_whole(bytes: Vec<u8>) -> Value<'static> {
+    pub(super) fn owned(bytes: Vec<u8>, range: Range<usize>, time_ms: Option<u64>) -> Value<'static> {
+        debug_assert!(range.end <= bytes.len());
+        let content = Content::Owned { bytes, range };
+        Value { content, time_ms }
+    }
+
+    pub(super) fn owned_whole(bytes: Vec<u8>, time_ms: Option<u64>) -> Value<'static> {
         let range = 0..bytes.len();
-        Value::owned(bytes, range)
+        Value::owned(bytes, range, time_ms)
     }
 }
 
@@ -100,7 +109,7 @@ impl Deref for Value<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.content {
             Content::Mapped { bytes, .. } => bytes,
             Content::Owned { bytes, range } => &bytes[range.clone()],
         }
@@ -135,20 +144,45 @@ impl Version {
         }
     }
 
+    /// Looks up a key like [`Version::get_owned`], whether or not its record has expired, with the time of the record if
+    /// that has one.
+    ///
+    /// # Errors
+    /// As [`Version::get`].
+    pub fn get_dated(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, FormatError> {
+        loop {
+            let Some(value) = self.get_any(&self.probe(key), key)? else {
+                return Ok(None);
+            };
+            let dated = (value.to_vec(), value.time_ms());
+            if value.is_intact() {
+                return Ok(Some(dated));
+            }
+        }
+    }
+
     #[inline]
     fn get_probed(&self, probe: &Probe, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
-        match self.lookup(probe, key)? {
+        let found = self.get_any(probe, key)?;
+        Ok(found.filter(|value| !self.is_over(value.time_ms())))
+    }
+
+    /// Whether or not its record has expired.
+    #[inline]
+    fn get_any(&self, probe: &Probe, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
+        match self.lookup_any(probe, key)? {
             Lookup::Found(value) => Ok(Some(value)),
             Lookup::Absent => Ok(None),
             Lookup::Cold(read) => self.get_cold(read, key),
         }
     }
 
+    /// Whether or not its record has expired.
     #[cold]
     fn get_cold(&self, mut read: ColdRead, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
         loop {
             let bytes = self.read_blocking(&read)?;
-            match self.complete(read, key, bytes)? {
+            match self.complete_any(read, key, bytes)? {
                 ColdStep::Found(value) => return Ok(Some(value)),
                 ColdStep::Absent => return Ok(None),
                 ColdStep::Read(next) => read = next,
@@ -219,6 +253,15 @@ impl Version {
     /// [`FormatError::NotHeld`], which [`Probe::is_held`] predicts, or corruption with the file's name.
     #[inline]
     pub fn lookup(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
+        match self.lookup_any(probe, key)? {
+            Lookup::Found(value) if self.is_over(value.time_ms()) => Ok(Lookup::Absent),
+            found => Ok(found),
+        }
+    }
+
+    /// Whether or not the record has expired.
+    #[inline]
+    fn lookup_any(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
         let number = probe.chunk;
         let Some(chunk) = self.chunks.get(number as usize) else {
             return Self::lookup_without_chunk(probe);
@@ -248,11 +291,18 @@ impl Version {
             return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
         }
         let found = match search_records(bucket, key) {
-            RecordSearch::Found { value, stored_as_is } => {
+            RecordSearch::Found {
+                value,
+                stored_as_is,
+                time_ms,
+            } => {
                 let stored = &bucket[value];
                 match self.decode(chunk, stored, stored_as_is) {
-                    Ok(Some(decoded)) => Ok(Lookup::Found(Value::owned_whole(decoded))),
-                    Ok(None) => Ok(Lookup::Found(Value(Content::Mapped { bytes: stored, watch }))),
+                    Ok(Some(decoded)) => Ok(Lookup::Found(Value::owned_whole(decoded, time_ms))),
+                    Ok(None) => {
+                        let content = Content::Mapped { bytes: stored, watch };
+                        Ok(Lookup::Found(Value { content, time_ms }))
+                    }
                     Err(error) => Err(error),
                 }
             }
@@ -275,7 +325,7 @@ impl Version {
     /// Repeats a look-up after an unreadable page: the damaged mapping is not touched again.
     #[cold]
     fn lookup_again(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
-        self.lookup(probe, key)
+        self.lookup_any(probe, key)
     }
 
     #[cold]
@@ -307,7 +357,11 @@ impl Version {
         for reads in cold.chunks(READS_AHEAD_MAX) {
             reads.iter().for_each(|(_, read)| self.read_ahead(read));
             for (at, read) in reads {
-                each(*at, self.get_cold(read.clone(), keys[*at].as_ref()));
+                let found = self.get_cold(read.clone(), keys[*at].as_ref());
+                each(
+                    *at,
+                    found.map(|found| found.filter(|value| !self.is_over(value.time_ms()))),
+                );
             }
         }
     }

@@ -14,6 +14,7 @@
 
 mod cold;
 mod damage;
+mod lifetimes;
 mod lookup;
 mod resident;
 pub(crate) mod scan;
@@ -24,6 +25,7 @@ use std::sync::OnceLock;
 use fondaco_model::{PartitionId, SlotPrefix};
 
 pub use cold::{ColdRead, ColdStep};
+pub use lifetimes::Lifetimes;
 pub(crate) use lookup::prefetch;
 pub use lookup::{Lookup, Probe, Value};
 
@@ -54,6 +56,8 @@ pub struct Version {
     decoder: Decoder,
     /// Set by [`Version::warm`].
     resident: OnceLock<ResidentIndex>,
+    /// See [`Version::set_lifetimes`].
+    lifetimes: OnceLock<Lifetimes>,
     damage: Damage,
 }
 
@@ -135,6 +139,7 @@ impl Version {
             chunks: chunks.into(),
             decoder,
             resident: OnceLock::new(),
+            lifetimes: OnceLock::new(),
             damage: Damage::default(),
             manifest,
             identity,

@@ -10,6 +10,7 @@ use fondaco_model::PartitionId;
 use super::Version;
 use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
+use crate::compression::EncodedValue;
 use crate::error::FormatError;
 use crate::hash::chunk_of_hash;
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact};
@@ -75,10 +76,13 @@ impl Version {
         records_min: usize,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), FormatError> {
         let mut records = Vec::new();
-        let next = self.walk(position, end, records_min, |chunk, key, stored, stored_as_is| {
-            let value = match self.decode(chunk, stored, stored_as_is)? {
+        let next = self.walk(position, end, records_min, |chunk, key, stored| {
+            if self.is_over(stored.time_ms) {
+                return Ok(());
+            }
+            let value = match self.decode(chunk, stored.bytes, stored.stored_as_is)? {
                 Some(decoded) => decoded,
-                None => stored.to_vec(),
+                None => stored.bytes.to_vec(),
             };
             records.push((key.to_vec(), value));
             Ok(())
@@ -121,21 +125,48 @@ impl Version {
     ) -> Result<(Vec<Vec<u8>>, Option<ScanPosition>), FormatError> {
         let mut keys = Vec::new();
         let end = self.manifest.partitions.get();
-        let next = self.walk(position, end, keys_min, |_, key, _, _| {
-            keys.push(key.to_vec());
+        let next = self.walk(position, end, keys_min, |_, key, stored| {
+            if !self.is_over(stored.time_ms) {
+                keys.push(key.to_vec());
+            }
             Ok(())
         })?;
         Ok((keys, next))
     }
 
-    /// Calls `each` with the key, the stored value of each record, and whether it is stored uncompressed; returns the
-    /// next position. It stops before partition `end`.
+    /// The keys of one partition that have expired at a time, in milliseconds since 1970, from a hash on; and the hash of
+    /// the next page, `None` at the end of the partition. It reads at most `records_min` records and a bucket more.
+    ///
+    /// # Errors
+    /// As [`Version::scan_from`].
+    pub fn expired_from(
+        &self,
+        position: ScanPosition,
+        at_unix_ms: u64,
+        records_min: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<u64>), FormatError> {
+        let Some(lifetimes) = self.lifetimes() else {
+            return Ok((Vec::new(), None));
+        };
+        let mut keys = Vec::new();
+        let end = position.partition.get() + 1;
+        let next = self.walk(position, end, records_min, |_, key, stored| {
+            if lifetimes.expires_unix_ms(stored.time_ms) <= at_unix_ms {
+                keys.push(key.to_vec());
+            }
+            Ok(())
+        })?;
+        Ok((keys, next.map(|next| next.hash)))
+    }
+
+    /// Calls `each` with the key and the stored value of each record; returns the next position. It stops before partition
+    /// `end`.
     fn walk(
         &self,
         position: ScanPosition,
         end: u32,
         records_min: usize,
-        mut each: impl FnMut(&Chunk, &[u8], &[u8], bool) -> Result<(), FormatError>,
+        mut each: impl FnMut(&Chunk, &[u8], EncodedValue<'_>) -> Result<(), FormatError>,
     ) -> Result<Option<ScanPosition>, FormatError> {
         const BYTES_MAX: usize = 4 * 1024 * 1024;
         let mut met = Met::default();
@@ -148,9 +179,7 @@ impl Version {
             let number = start + within;
             let chunk = &self.chunks[number as usize];
             let wanted = records_min - met.records;
-            let walked = self.walk_buckets(number, bucket, wanted, &mut met, |key, stored, stored_as_is| {
-                each(chunk, key, stored, stored_as_is)
-            });
+            let walked = self.walk_buckets(number, bucket, wanted, &mut met, |key, stored| each(chunk, key, stored));
             let bucket = walked.inspect_err(|error| self.note(number, error))?;
             next = if bucket < chunk.bucket_count() {
                 Some((partition, within, bucket))
@@ -171,7 +200,7 @@ impl Version {
         first: u32,
         wanted: usize,
         met: &mut Met,
-        mut each: impl FnMut(&[u8], &[u8], bool) -> Result<(), FormatError>,
+        mut each: impl FnMut(&[u8], EncodedValue<'_>) -> Result<(), FormatError>,
     ) -> Result<u32, FormatError> {
         let chunk = &self.chunks[number as usize];
         let range = self.bucket_range(number, first)?;
@@ -210,8 +239,12 @@ impl Version {
                     .split_at_checked(header.record_bytes())
                     .filter(|(record, _)| record_is_intact(record))
                     .ok_or_else(|| chunk.corrupt_data("a record's checksum does not match"))?;
-                let (key, stored) = record[RECORD_HEADER_BYTES..].split_at(header.key_bytes);
-                each(key, stored, header.stored_as_is)?;
+                let stored = EncodedValue {
+                    bytes: &record[header.value_start()..],
+                    stored_as_is: header.stored_as_is,
+                    time_ms: header.time_ms(record),
+                };
+                each(&record[RECORD_HEADER_BYTES..][..header.key_bytes], stored)?;
                 met.records += 1;
                 records = after;
             }

@@ -7,6 +7,7 @@ mod written;
 
 mod corruption;
 mod formats;
+mod lifetimes;
 mod look_up;
 mod mutations;
 mod partial;

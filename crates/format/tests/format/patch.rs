@@ -30,6 +30,11 @@ fn counts(records: &Records) -> ChunkCounts {
     }
 }
 
+/// Some records have times.
+fn time_ms(value: &[u8]) -> Option<u64> {
+    (value.len() % 3 == 0).then_some(1_000 + value.len() as u64)
+}
+
 fn in_order<V>(records: &BTreeMap<Vec<u8>, V>) -> Vec<(u64, &Vec<u8>, &V)> {
     let mut sorted: Vec<_> = records.iter().map(|(key, value)| (key_hash(key), key, value)).collect();
     sorted.sort_by_key(|(hash, key, _)| (*hash, *key));
@@ -40,7 +45,8 @@ fn written(records: &Records) -> (ChunkEntry, Vec<u8>, Vec<u8>) {
     let mut encoder = Encoder::new(Compression::Lz4, None).unwrap();
     let mut writer = ChunkWriter::new(plan(), Compression::Lz4, Vec::new());
     for (hash, key, value) in in_order(records) {
-        writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
+        let encoded = encoder.encode(value).unwrap().at(time_ms(value));
+        writer.append(hash, key, encoded).unwrap();
     }
     assert_eq!(writer.counts(), counts(records));
     writer.finish(Vec::new()).unwrap()
@@ -50,7 +56,8 @@ fn patch(base: Checksum, new: &Records, changes: &BTreeMap<Vec<u8>, Option<Vec<u
     let mut encoder = Encoder::new(Compression::Lz4, None).unwrap();
     let mut bytes = Vec::new();
     for (_, key, value) in in_order(changes) {
-        let value = value.as_ref().map(|value| encoder.encode(value).unwrap());
+        let value = value.as_ref();
+        let value = value.map(|value| encoder.encode(value).unwrap().at(time_ms(value)));
         write_change(&mut bytes, key, value);
     }
     write_patch(base, &plan(), counts(new), &bytes[..], Vec::new())

@@ -26,6 +26,17 @@ pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
 
 /// The same, for a store of another name.
 pub fn write_for(store: &str, dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
+    write_dated(store, dir, records, shape, &|_| None);
+}
+
+/// The same, with times of records.
+pub fn write_dated(
+    store: &str,
+    dir: &Path,
+    records: &BTreeMap<Vec<u8>, Vec<u8>>,
+    shape: &Shape,
+    time_ms: &dyn Fn(&[u8]) -> Option<u64>,
+) {
     let store: StoreName = store.parse().unwrap();
     let partitions = PartitionCount::try_from(shape.partitions).unwrap();
     let dictionary = match shape.compression {
@@ -58,7 +69,8 @@ pub fn write_for(store: &str, dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, 
         let data = File::create(path(DATA_KIND)).unwrap();
         let mut writer = ChunkWriter::new(plan, shape.compression, data);
         for (hash, key, value) in records {
-            writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
+            let value = encoder.encode(value).unwrap().at(time_ms(key));
+            writer.append(hash, key, value).unwrap();
         }
         let index = File::create(path(INDEX_KIND)).unwrap();
         let (entry, ..) = writer.finish(index).unwrap();
@@ -92,6 +104,7 @@ pub fn write_for(store: &str, dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, 
         records: records.len() as u64,
         base: None,
         cut_unix_ms: None,
+        undated_unix_ms: None,
         chunks,
         schema: Schema {
             key: column("key"),
