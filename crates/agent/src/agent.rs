@@ -284,6 +284,11 @@ impl AgentWork {
         self.shared.disk.dirs_of(store, version)
     }
 
+    /// A version, if it is open here, even if only in part.
+    pub fn open_version(&self, store: &StoreName, version: VersionNumber) -> Option<Arc<Version>> {
+        self.shared.disk.version(store, version)
+    }
+
     /// Whether a version is open here, even if only in part.
     pub fn has_open(&self, store: &StoreName, version: VersionNumber) -> bool {
         self.shared.disk.version(store, version).is_some()

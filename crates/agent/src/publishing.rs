@@ -93,6 +93,11 @@ impl Publishing {
                 others.iter().filter_map(overlay).collect()
             }
         };
+        for (number, version) in &others {
+            if let Some(lifetimes) = overlays.get(number).and_then(|overlay| overlay.options().lifetimes) {
+                version.set_lifetimes(lifetimes);
+            }
+        }
         // Without its later events a version of a hybrid store would answer wrongly.
         others.retain(|(number, _)| store.kind != StoreKind::Hybrid || overlays.contains_key(number));
         let serving = match store.current {

@@ -41,6 +41,8 @@ struct Found {
     base: Option<String>,
     /// The time up to which it contains all events, if its build was told one.
     cut_unix_ms: Option<u64>,
+    /// See [`Manifest::undated_unix_ms`].
+    undated_unix_ms: Option<u64>,
     needed_bytes: u64,
     links: bool,
 }
@@ -62,6 +64,7 @@ impl PushCheck {
         let terms = PushTerms {
             base: found.base,
             cut_unix_ms: found.cut_unix_ms,
+            undated_unix_ms: found.undated_unix_ms,
             ..PushTerms::default()
         };
         Ok((found.detail, terms))
@@ -177,6 +180,7 @@ impl PushCheck {
             detail,
             base: manifest.base.map(|base| base.to_string()),
             cut_unix_ms: manifest.cut_unix_ms,
+            undated_unix_ms: manifest.undated_unix_ms,
             needed_bytes,
             links,
         })

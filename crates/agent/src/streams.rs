@@ -10,6 +10,7 @@ use fondaco_catalog::StoreSchemas;
 use fondaco_cluster::{ChangeSignal, Operator};
 use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_engine::Engine;
+use fondaco_format::Lifetimes;
 use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{
@@ -157,6 +158,7 @@ impl From<OverlayStatus> for VersionStream {
             partitions: partitions.collect(),
             begun_offsets: status.feed.begun,
             lost: lost.collect(),
+            held_back: status.feed.is_held_back,
             error: status.feed.error,
         }
     }
@@ -251,6 +253,7 @@ impl Streams {
                 continue;
             };
             feed.set(settings.lag_ms, settings.paused);
+            feed.set_quota(settings.write_keys_per_second);
             if let Err(error) = feed.set_held(&local.open) {
                 failures.insert(key.clone(), Failure::now(error.to_string()));
             }
@@ -394,8 +397,8 @@ impl Streams {
             let disk = disk.upgrade();
             let open = disk.and_then(|disk| disk.version_with(&store, version, &checksum));
             let open = open.ok_or_else(|| format!("version {version} is not open"))?;
-            let value = open.get_owned(key).map_err(|error| error.to_string())?;
-            Ok(value.map(Into::into))
+            let value = open.get_dated(key).map_err(|error| error.to_string())?;
+            Ok(value.map(|(value, time_ms)| (value.into(), time_ms)))
         })
     }
 
@@ -619,6 +622,10 @@ fn wanted(
             as_of_ms: events.as_of_unix_ms,
             grace_ms: settings.grace_ms,
             partitioner: settings.partitioner,
+            lifetimes: events.ttl_ms.map(|ttl_ms| Lifetimes {
+                ttl_ms,
+                undated_unix_ms: events.undated_unix_ms.unwrap_or(detail.built_unix_ms),
+            }),
         },
         engine: settings.engine,
         source: settings.source.clone(),

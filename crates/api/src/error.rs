@@ -264,6 +264,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         422,
         "the query reached a limit: of rows, of edges that it follows, or of what nodes read for it",
     ),
+    (
+        "quota",
+        429,
+        "the store's quota of events per second is used up: try again in a moment",
+    ),
     ("query_timeout", 504, "the query was not answered in time"),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),

@@ -26,6 +26,8 @@ pub const NEXT_HEADER: &str = "fondaco-next";
 /// In a page of changes of a stream: the first byte of the record of a key that has a value, which follows; any other
 /// is of a deletion.
 pub const CHANGED_TO_VALUE: u8 = 1;
+/// The same before a value with its time in front of it: 8 bytes, little-endian, in milliseconds since 1970.
+pub const CHANGED_TO_DATED: u8 = 2;
 
 /// A key with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]

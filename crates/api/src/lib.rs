@@ -31,7 +31,7 @@ pub use cluster::{
     NodeList, RoutingResource,
 };
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
-pub use frame::{CHANGED_TO_VALUE, FRAME_BYTES_MAX, Frame, NEXT_HEADER, RECORD_BYTES_MAX};
+pub use frame::{CHANGED_TO_DATED, CHANGED_TO_VALUE, FRAME_BYTES_MAX, Frame, NEXT_HEADER, RECORD_BYTES_MAX};
 pub use graph::{GraphQuery, GraphRows};
 pub use load::{
     AdviceResource, BalanceMoveResource, DecisionList, DecisionResource, HotKeyResource, LoadHistory, LoadResource,

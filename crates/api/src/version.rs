@@ -55,6 +55,12 @@ pub struct VersionResource {
     /// Of a hybrid store: up to when it contains all events, in milliseconds since 1970.
     #[serde(default)]
     pub as_of_unix_ms: Option<u64>,
+    /// Of a hybrid store: how long its events and records live, in milliseconds, if they expire.
+    #[serde(default)]
+    pub ttl_ms: Option<u64>,
+    /// Of a hybrid store whose records expire: the time of the records that have none of their own, in milliseconds since 1970.
+    #[serde(default)]
+    pub undated_unix_ms: Option<u64>,
     /// The compression of its values.
     pub compression: Option<String>,
     /// The location where it was built.

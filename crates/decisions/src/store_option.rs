@@ -101,7 +101,7 @@ mod tests {
         });
         let batch = refused(StoreKind::Batch, &given, true);
         assert!(
-            batch.contains("--ttl (versioned.ttl_ms), only versioned stores have it"),
+            batch.contains("--ttl (versioned.ttl_ms), only hybrid and versioned stores have it"),
             "{batch}"
         );
         assert!(

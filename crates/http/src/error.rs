@@ -14,6 +14,7 @@ use fondaco_coordination::CoordinationError;
 use fondaco_decisions::operator::OperatorError;
 use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
+use fondaco_model::StoreName;
 use fondaco_replica::ReplicasError;
 use fondaco_stream::StreamError;
 
@@ -55,6 +56,17 @@ impl ApiError {
             "no_log",
             "events are logged only in a process that is a whole cluster (fondaco dev, or fondaco server without ZooKeeper), and only \
              for stores whose stream is log: send those of other stores to their topic",
+        )
+    }
+
+    /// A hybrid store takes no more events for now.
+    pub(super) fn over_write_quota(store: &StoreName, quota: u64) -> Self {
+        Self::new(
+            "quota",
+            format!(
+                "QUOTA store {store:?} may be sent {quota} events a second: send fewer, or raise the quota: fondaco store alter {store} \
+                 --write-keys-per-second N; no event was logged"
+            ),
         )
     }
 

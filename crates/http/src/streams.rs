@@ -1,20 +1,23 @@
 //! `/v1/stores/{store}/events` and `/v1/stores/{store}/stream`: logging events, the progress of reading them, and their
 //! effects.
 
+use std::time::Instant;
+
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::Uri;
 use axum::response::Response;
-use fondaco_agent::topic_of;
+use fondaco_agent::{AgentWork, topic_of};
 use fondaco_api::{
-    CHANGED_TO_VALUE, ErrorResource, EventsLogged, FailedStream, Frame, NewEvent, NewEvents, PoisonList, PoisonRecord,
-    StreamStatus, VersionStream,
+    CHANGED_TO_DATED, CHANGED_TO_VALUE, ErrorResource, EventsLogged, FailedStream, Frame, NewEvent, NewEvents,
+    PoisonList, PoisonRecord, StreamStatus, VersionStream,
 };
 use fondaco_decisions::operator::OperatorError;
+use fondaco_format::ScanPosition;
 use fondaco_model::{NodeId, PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 use fondaco_schema::ValueRules;
-use fondaco_stream::{Change, Event, Poison, SettledPage};
+use fondaco_stream::{Change, Event, Feed, Poison, SettledPage, StreamError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -28,7 +31,7 @@ use crate::records::page_response;
 /// Log events of a hybrid store whose source is `log`. They survive the end of the process, and are served soon after.
 #[utoipa::path(post, path = "/v1/stores/{store}/events", tag = "streams", params(("store" = String, Path, description = "The store")), request_body = NewEvents, responses(
     (status = 200, description = "All events are logged", body = EventsLogged),
-    (status = "default", description = "An error: invalid_request, store_not_found, not_hybrid, no_log", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_hybrid, no_log, quota", body = ErrorResource),
 ))]
 pub(super) async fn log(
     State(app): State<App>,
@@ -55,6 +58,11 @@ pub(super) async fn log(
             event
                 .check(now_unix_ms)
                 .map_err(|Poison(reason)| invalid_event(at, &reason))?;
+        }
+        if let Some(quota) = stream.write_keys_per_second
+            && !topic.admits(events.len(), quota, Instant::now())
+        {
+            return Err(ApiError::over_write_quota(&name, quota));
         }
         topic.append(&events, now_unix_ms)?;
         Ok(events.len() as u64)
@@ -212,6 +220,10 @@ struct Asked {
     until_unix_ms: u64,
     #[serde(default)]
     after: u64,
+    #[serde(default)]
+    dated: bool,
+    #[serde(default)]
+    expired: bool,
 }
 
 /// The effects of the events of a hybrid store up to a time on the keys of a partition, page by page, as the answering node
@@ -221,9 +233,11 @@ struct Asked {
     ("partition" = u32, Path, description = "The partition, of as many as the version was built for"),
     ("version" = u64, Query, description = "The version that the events are on top of"),
     ("until_unix_ms" = u64, Query, description = "Up to which time, in milliseconds since 1970: at most the node's `settled_unix_ms`"),
+    ("dated" = Option<bool>, Query, description = "Whether values come with their times"),
+    ("expired" = Option<bool>, Query, description = "Whether to list, instead, the keys without events whose records in the version have expired at that time"),
     ("after" = Option<String>, Query, description = "The position to continue at: the header `fondaco-next` of the page before"),
 ), responses(
-    (status = 200, description = "Keys, each with a byte 1 and its value, or a byte 0 if it was deleted, in the frames of backups; keys whose later events replace all that was before are left out", body = Vec<u8>, content_type = "application/octet-stream",
+    (status = 200, description = "Keys, each with a byte 1 and its value, or a byte 2, the time of the value (8 bytes, little-endian, milliseconds since 1970) and the value, or a byte 0 if it was deleted or has expired, in the frames of backups; keys whose later events replace all that was before are left out", body = Vec<u8>, content_type = "application/octet-stream",
         headers(("fondaco-next" = String, description = "The position of the next page; a last page has none"))),
     (status = "default", description = "An error: invalid_request, store_not_found, not_hybrid, unavailable, not_settled", body = ErrorResource),
 ))]
@@ -238,6 +252,8 @@ pub(super) async fn changes(
         version,
         until_unix_ms,
         after,
+        dated,
+        expired,
     } = asked;
     // Shared with backups, so that clients get most of the disk. The semaphore is never closed.
     let _permit = app.limits.pages.acquire().await.ok();
@@ -250,7 +266,13 @@ pub(super) async fn changes(
             .as_ref()
             .and_then(|agent| agent.streams().of_version(&store, version));
         let Some(feed) = feed else { return Ok(None) };
-        Ok(feed.settled(PartitionId::new(partition), after, until_unix_ms, PAGE_BYTES)?)
+        let partition = PartitionId::new(partition);
+        match expired {
+            true => Ok(app.agent.as_ref().map_or(Ok(None), |agent| {
+                expired_of(agent, &feed, (&store, version), (partition, after), until_unix_ms)
+            })?),
+            false => Ok(feed.settled(partition, after, until_unix_ms, PAGE_BYTES)?),
+        }
     });
     let Some(SettledPage { changes, next }) = page.await? else {
         let why = format!("partition {partition} of version {version} does not answer here");
@@ -259,11 +281,42 @@ pub(super) async fn changes(
     let mut body = Vec::new();
     for (key, value) in changes {
         let record = match &value {
-            Some(value) => [&[CHANGED_TO_VALUE], &value[..]].concat(),
+            Some((value, time_ms)) if dated => [&[CHANGED_TO_DATED], &time_ms.to_le_bytes()[..], value].concat(),
+            Some((value, _)) => [&[CHANGED_TO_VALUE], &value[..]].concat(),
             None => vec![0],
         };
         // Writing to memory cannot fail.
         let _ = Frame::write(&key, &record, &mut body);
     }
     Ok(page_response(body, next.map(|next| next.to_string())))
+}
+
+/// How many records of the version a page of expired keys looks at.
+const EXPIRED_RECORDS: usize = 20_000;
+
+/// One page of the keys of a partition without events whose records in the version have expired at a time, from a hash on. `None`
+/// if the partition does not answer.
+fn expired_of(
+    agent: &AgentWork,
+    feed: &Feed,
+    (store, version): (&StoreName, VersionNumber),
+    (partition, after): (PartitionId, u64),
+    until_unix_ms: u64,
+) -> Result<Option<SettledPage>, ApiError> {
+    let (overlay, open) = (feed.overlay(), agent.open_version(store, version));
+    let Some(open) = open.filter(|open| open.holds(partition) && overlay.ready().contains(partition)) else {
+        return Ok(None);
+    };
+    let position = ScanPosition { partition, hash: after };
+    let listed = open.expired_from(position, until_unix_ms, EXPIRED_RECORDS);
+    let (keys, next) = listed.map_err(|error| StreamError::Version {
+        reason: error.to_string(),
+    })?;
+    let mut changes = Vec::new();
+    for key in keys {
+        if !overlay.has_events(&key)? {
+            changes.push((key.into(), None));
+        }
+    }
+    Ok(Some(SettledPage { changes, next }))
 }

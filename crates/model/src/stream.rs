@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry_address::RegistryAddress;
 use crate::store_option::store_options;
 use crate::text_form::stored_as_text;
-use crate::versioned::EngineKind;
+use crate::versioned::{EngineKind, VersionedSettings};
 use crate::word::words;
 
 store_options! {
@@ -47,6 +47,16 @@ store_options! {
 
     /// Whether nodes read no events for now.
     "paused" paused: bool [serde(default, rename = "is_paused", skip_serializing_if = "std::ops::Not::not")], Bool, [Hybrid];
+
+    /// How long an event lives from its event time on, and a pushed record from the time of its version on; 0, the default, is for
+    /// ever. It applies to versions that are pushed from then on.
+    "ttl" ttl_ms: Option<u64> [serde(default, skip_serializing_if = "Option::is_none")],
+    Time(1, VersionedSettings::TIME_MS_MAX), [Hybrid] or "0";
+
+    /// How many records of the topic are read per second, once a version answers, and how many events the control port accepts; 0,
+    /// the default, is no limit.
+    "write-keys-per-second" write_keys_per_second: Option<u64> [serde(default, skip_serializing_if = "Option::is_none")],
+    Count(1, u64::MAX), [Hybrid] or "0";
 
     /// Once events on top of a version span this time, a node puts them into a new version, as fondaco store compact does; 0,
     /// the default, is never.
@@ -119,6 +129,8 @@ impl StreamSettings {
             partitioner: Partitioner::Any,
             registry: None,
             paused: false,
+            ttl_ms: None,
+            write_keys_per_second: None,
             compact_ms: 0,
         }
     }

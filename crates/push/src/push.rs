@@ -1,10 +1,11 @@
 //! A push: a build, in a directory that is deleted afterwards, and a [deploy](crate::deploy()).
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fondaco_admin::Endpoint;
-use fondaco_api::{PushResource, StoreResource};
-use fondaco_builder::{BuildOptions, Declaration, KnownIds};
+use fondaco_api::{PushResource, StoreResource, VersionResource};
+use fondaco_builder::{BuildOptions, Declaration, KnownIds, RecordTimes};
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::{KeyType, StoreName, ValueType, VersionNumber};
 use fondaco_storage::Location;
@@ -240,11 +241,33 @@ fn follow_current(options: &mut Push, store: Option<&StoreResource>) -> Result<(
         )));
     }
     if options.incremental {
+        options.build.times = times(options, store, current);
         // The current version may be a later one than the build was given.
         let of_current = current.and_then(|current| current.as_of_unix_ms);
         options.build.cut_unix_ms = options.build.cut_unix_ms.or(of_current);
     }
     Ok(())
+}
+
+/// The times of the records of a difference and of the version that it changes, if the records of the store expire.
+fn times(options: &Push, store: Option<&StoreResource>, current: Option<&VersionResource>) -> Option<RecordTimes> {
+    let ttl_ms = store.and_then(|store| store.stream.as_ref()?.ttl_ms.flatten());
+    let current = current.filter(|current| ttl_ms.is_some() || current.undated_unix_ms.is_some())?;
+    let now_unix_ms = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_millis() as u64)
+    };
+    let own_unix_ms = || options.build.cut_unix_ms.unwrap_or_else(now_unix_ms);
+    let undated_unix_ms = current
+        .undated_unix_ms
+        .or(current.as_of_unix_ms)
+        .or(current.built_unix_ms);
+    Some(RecordTimes {
+        undated_unix_ms: undated_unix_ms.unwrap_or(0),
+        // A compaction gives each value the time of its latest event.
+        all_unix_ms: options.events_on.is_none().then(own_unix_ms),
+    })
 }
 
 /// Checks the input, and that the nodes have room for the version.

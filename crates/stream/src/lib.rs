@@ -16,6 +16,7 @@ mod kafka;
 mod log;
 mod overlay;
 mod progress;
+mod quota;
 mod rules;
 mod source;
 mod versions;

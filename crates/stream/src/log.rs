@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, Table, WriteBatch};
@@ -20,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::StreamError;
 use crate::event::{Event, Poison};
+use crate::quota::EventQuota;
 use crate::source::{Batch, Logged, Source};
 
 const ENDS: u8 = 0;
@@ -50,6 +52,7 @@ pub struct LogTopic {
     engine: Arc<dyn Engine>,
     table: Arc<dyn Table>,
     partitions: Vec<Partition>,
+    quota: Mutex<EventQuota>,
 }
 
 /// A partition of a topic.
@@ -120,6 +123,7 @@ impl EventLog {
             partitions: (0..partitions.max(1)).map(partition).collect::<Result<_, _>>()?,
             engine,
             table,
+            quota: Mutex::default(),
         });
         opened.topics.insert(name.to_owned(), Arc::clone(&topic));
         Ok(topic)
@@ -169,6 +173,17 @@ fn options() -> DiskOptions {
 }
 
 impl LogTopic {
+    /// Counts events that are to be appended, of which this number may come per second. Returns false, and counts none, if those
+    /// before them have used up the quota.
+    pub fn admits(&self, events: usize, per_second: u64, now: Instant) -> bool {
+        let mut quota = self.quota.lock();
+        let is_open = quota.opens(now).is_none();
+        if is_open {
+            quota.count(events, per_second, now);
+        }
+        is_open
+    }
+
     /// Appends events, each to the partition that its key selects. All of a partition become visible together.
     ///
     /// # Errors

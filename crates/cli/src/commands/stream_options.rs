@@ -54,7 +54,22 @@ pub fn text(stream: &StreamChange) -> String {
         } else {
             ""
         }
-    )
+    ) + &limits_text(stream)
+}
+
+/// The time to live and the quota of writes, if there are any.
+fn limits_text(stream: &StreamChange) -> String {
+    let mut text = String::new();
+    if let Some(ttl_ms) = stream.ttl_ms.flatten() {
+        text.push_str(&format!(
+            "events and records live {}, in versions that are pushed from then on\n",
+            output::span(ttl_ms)
+        ));
+    }
+    if let Some(limit) = stream.write_keys_per_second.flatten() {
+        text.push_str(&format!("at most {} records a second are read\n", output::count(limit)));
+    }
+    text
 }
 
 /// How far a node has read a stream.
@@ -105,6 +120,9 @@ fn version_text(version: &VersionStream) -> String {
         text.push_str(&format!(
             "  records {from} to {to} of partition {partition} were gone before they were read: push a new version\n"
         ));
+    }
+    if version.held_back {
+        text.push_str("  held back by the store's --write-keys-per-second\n");
     }
     if let Some(error) = &version.error {
         text.push_str(&format!("  {error}\n"));

@@ -8,6 +8,7 @@ mod commands;
 mod confluent;
 mod crashes;
 mod documents;
+mod expiry;
 mod exports;
 mod front;
 mod increments;

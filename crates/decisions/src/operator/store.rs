@@ -328,9 +328,14 @@ fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
     let is_old = matches!(definition.value_type, ValueType::Bytes) || definition.value_type.has_sets();
     let settings = definition.versioned.as_ref();
     let is_by_field = settings.is_some_and(|settings| settings.resolution == Resolution::Fields);
+    let stream = definition.stream.as_ref();
     let what = match (is_old, definition.key_type.is_bytes()) {
         _ if in_force >= PROTOCOL_OF_TYPES => return Ok(()),
         _ if is_by_field => format!("--resolution {}", Resolution::Fields),
+        _ if stream.is_some_and(|stream| stream.ttl_ms.is_some()) => "--ttl for a hybrid store".to_owned(),
+        _ if stream.is_some_and(|stream| stream.write_keys_per_second.is_some()) => {
+            "--write-keys-per-second for a hybrid store".to_owned()
+        }
         (false, _) => format!("--value-type {}", definition.value_type),
         (true, false) => format!("--key-type {}", definition.key_type),
         (true, true) => return Ok(()),

@@ -20,6 +20,8 @@ pub struct PushTerms {
     pub as_of_unix_ms: Option<u64>,
     /// The time that its build was told, which counts if no other is said, and not for batch stores.
     pub cut_unix_ms: Option<u64>,
+    /// The time of its records that have none of their own, in milliseconds since 1970, if others have: its manifest says so.
+    pub undated_unix_ms: Option<u64>,
     /// When the push began in the first of several clusters, in milliseconds since 1970, if that was earlier: then the
     /// same events count in all of them.
     pub started_unix_ms: Option<u64>,
@@ -207,9 +209,13 @@ fn events_on_top(
     let from_unix_ms = from_unix_ms.saturating_sub(stream.rewind_ms);
     // If it is not known which events a difference contains, all that are on top of its base are on top of it.
     let of_base = of_base.filter(|_| as_of_unix_ms.is_none());
+    let expires = stream.ttl_ms.is_some() || terms.undated_unix_ms.is_some();
+    let data_unix_ms = as_of_unix_ms.unwrap_or(started_unix_ms);
     Ok(Some(VersionEvents {
         from_unix_ms: of_base.map_or(from_unix_ms, |base| base.from_unix_ms.min(from_unix_ms)),
         as_of_unix_ms,
+        ttl_ms: stream.ttl_ms,
+        undated_unix_ms: expires.then(|| terms.undated_unix_ms.unwrap_or(data_unix_ms)),
     }))
 }
 

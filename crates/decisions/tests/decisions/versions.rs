@@ -111,6 +111,7 @@ fn a_difference_keeps_the_events_on_top_of_its_base() {
             detail.events = Some(VersionEvents {
                 from_unix_ms,
                 as_of_unix_ms,
+                ..VersionEvents::default()
             });
         });
         let checksum = cluster.store("s").details[&base].manifest_checksum.clone();
@@ -122,6 +123,38 @@ fn a_difference_keeps_the_events_on_top_of_its_base() {
         let version = cluster.push_on("s", "b", terms);
         let found = cluster.store("s").details[&version].events.unwrap();
         assert_eq!((found.as_of_unix_ms, found.from_unix_ms), events);
+        cluster.cancel_push("s");
+    }
+}
+
+#[test]
+fn a_version_keeps_the_time_to_live_that_its_store_had_when_its_push_began_and_the_time_of_its_data() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    create_hybrid(&mut cluster, "s");
+    let ttl = |cluster: &mut Cluster, ttl_ms: Option<u64>| {
+        cluster.change_store("s", |store| store.definition.stream.as_mut().unwrap().ttl_ms = ttl_ms);
+    };
+    let started_unix_ms = Some(1);
+    for (ttl_ms, as_of_unix_ms, undated_unix_ms, expected) in [
+        (None, Some(5), None, (None, None)),
+        (Some(9), Some(5), None, (Some(9), Some(5))),
+        // Without a time of the data it is that of the start of the push.
+        (Some(9), None, None, (Some(9), Some(1))),
+        // A difference: its base's records are older, and stay so if the store has a time to live later.
+        (Some(9), Some(5), Some(3), (Some(9), Some(3))),
+        (None, Some(5), Some(3), (None, Some(3))),
+    ] {
+        ttl(&mut cluster, ttl_ms);
+        let terms = PushTerms {
+            as_of_unix_ms,
+            undated_unix_ms,
+            started_unix_ms,
+            ..PushTerms::default()
+        };
+        let version = cluster.push_on("s", "a", terms);
+        ttl(&mut cluster, Some(77));
+        let events = cluster.store("s").details[&version].events.unwrap();
+        assert_eq!((events.ttl_ms, events.undated_unix_ms), expected);
         cluster.cancel_push("s");
     }
 }

@@ -29,7 +29,12 @@ impl Observed {
         encoder
             .encode_descriptor(name, help, None, MetricType::Gauge)?
             .encode_gauge(&limit)?;
-        let facts: [OfVersion; 10] = [
+        let facts: [OfVersion; 11] = [
+            (
+                "held_back",
+                "whether the store's quota of writes keeps the node from reading on",
+                |status| u64::from(status.feed.is_held_back),
+            ),
             ("keys", "keys that have events", |status| status.keys),
             ("events_applied", "events that have changed a key", |status| {
                 status.applied.applied

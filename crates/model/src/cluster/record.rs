@@ -322,6 +322,12 @@ pub struct VersionEvents {
     /// The version contains all events up to this time, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of_unix_ms: Option<u64>,
+    /// How long an event lives from its event time on, and a record of the version from its time on, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// The time of the version's records that have none of their own, in milliseconds since 1970, if it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undated_unix_ms: Option<u64>,
 }
 
 /// A push, under way or ended.

@@ -56,7 +56,7 @@ store_options! {
     "resolution" resolution: Resolution, Word("RESOLUTION", Resolution::WORDS), [Versioned];
 
     /// How long a value lives if its writer sets no expiry; 0, the default, is for ever. It applies to values that are written
-    /// from then on.
+    /// from then on; in a hybrid store to events and pushed records of versions that are pushed from then on.
     "ttl" ttl_ms: Option<u64> [serde(default)], Time(1, VersionedSettings::TIME_MS_MAX), [Versioned] or "0";
 
     /// How long a tombstone is kept; 10days by default. A node that was away for longer may bring back deleted values, unless it
@@ -64,7 +64,8 @@ store_options! {
     "tombstone-grace" tombstone_grace_ms: u64,
     Time(VersionedSettings::TOMBSTONE_GRACE_MS_MIN, VersionedSettings::TIME_MS_MAX), [Versioned];
 
-    /// How many keys per second may be written through all routers, and to all nodes; 0, the default, is no limit.
+    /// How many keys per second may be written through all routers, and to all nodes; 0, the default, is no limit. Of a hybrid
+    /// store, how many records of the topic are read per second.
     "write-keys-per-second" write_keys_per_second: Option<u64> [serde(default)], Count(1, u64::MAX), [Versioned] or "0";
 }
 

@@ -7,6 +7,7 @@
 
 mod admission;
 mod cache;
+mod expiry;
 mod quota;
 mod scan;
 mod single_flight;
@@ -35,6 +36,7 @@ use tokio::sync::oneshot;
 use crate::server::ServerState;
 
 pub(crate) use admission::UnderWay;
+pub(crate) use expiry::Expiry;
 pub(crate) use quota::Quotas;
 pub(crate) use steered::Steered;
 pub(crate) use streamed::{Begun, Streamed};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fondaco_api::{CHANGED_TO_VALUE, Frame};
+use fondaco_api::{CHANGED_TO_DATED, CHANGED_TO_VALUE, Frame};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -47,7 +47,8 @@ impl PartFiles {
             .map_err(|error| PushError::Damaged(format!("the node sent no page of changes: {error}")))?
         {
             match record.first() {
-                Some(&CHANGED_TO_VALUE) => {
+                // A time stays before the value: the build reads it there.
+                Some(&(CHANGED_TO_VALUE | CHANGED_TO_DATED)) => {
                     record.remove(0);
                     self.changed.add([key, record])?;
                 }

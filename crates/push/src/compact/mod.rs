@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fondaco_admin::{Client, Endpoint};
 use fondaco_api::{NodeList, StoreResource, StreamStatus, VersionResource, VersionStream};
-use fondaco_builder::{BuildOptions, InputFormat, ValueSelection};
+use fondaco_builder::{BuildOptions, InputFormat, OnDuplicate, ValueSelection};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_storage::Location;
 
@@ -91,11 +91,13 @@ pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<C
             "store {name:?} has no version to put events into: push one first, which may be empty"
         )));
     };
+    let ttl_ms = store.stream.as_ref().and_then(|stream| stream.ttl_ms.flatten());
+    let is_dated = ttl_ms.is_some() || current.undated_unix_ms.is_some();
     let scratch = Scratch::make(work)?;
     let mut tries = 0;
     let (until_unix_ms, files) = loop {
         let parts = Parts::find(&client, endpoint, name, current)?;
-        match parts.collect(name, current, &scratch.path()?, job) {
+        match parts.collect((name, current, is_dated), &scratch.path()?, job) {
             Ok(files) => break (parts.until_unix_ms, files),
             // Updates are replaced by what they make, and partitions move.
             Err(error) if tries < TRIES && ["not_settled", "unavailable"].contains(&error.code()) => {
@@ -123,6 +125,8 @@ pub fn compact(endpoint: &Endpoint, options: &Compact, job: Job<'_>) -> Result<C
         memory_bytes: options.memory_bytes,
         threads: options.threads,
         cut_unix_ms: Some(until_unix_ms),
+        // A value may expire while the pages are read.
+        on_duplicate: OnDuplicate::Last,
         ..BuildOptions::new(
             name.clone(),
             // The push takes the number of the cluster, and its own directory.
@@ -212,8 +216,7 @@ impl Parts {
     /// Writes the changes that the events have made to files in a directory.
     fn collect(
         &self,
-        name: &StoreName,
-        current: &VersionResource,
+        (name, current, is_dated): (&StoreName, &VersionResource, bool),
         dir: &Path,
         job: Job<'_>,
     ) -> Result<Files, PushError> {
@@ -225,11 +228,19 @@ impl Parts {
                     "/v1/stores/{name}/stream/changes/{partition}?version={}&until_unix_ms={}",
                     current.version, self.until_unix_ms
                 );
-                let mut next = Some(path.clone());
-                while let Some(page) = next.filter(|_| !is_over.load(Relaxed)) {
-                    let (bytes, after) = part.client.get_page(&page)?;
-                    count.fetch_add(files.add(&bytes)?, Relaxed);
-                    next = after.map(|after| format!("{path}&after={after}"));
+                let of_events = match is_dated {
+                    true => format!("{path}&dated=true"),
+                    false => path.clone(),
+                };
+                // And the keys without events that have expired.
+                let of_version = is_dated.then(|| format!("{path}&expired=true"));
+                for path in [of_events].into_iter().chain(of_version) {
+                    let mut next = Some(path.clone());
+                    while let Some(page) = next.filter(|_| !is_over.load(Relaxed)) {
+                        let (bytes, after) = part.client.get_page(&page)?;
+                        count.fetch_add(files.add(&bytes)?, Relaxed);
+                        next = after.map(|after| format!("{path}&after={after}"));
+                    }
                 }
             }
             files.finish()

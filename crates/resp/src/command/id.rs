@@ -231,6 +231,8 @@ pub enum CommandId {
     SDiff,
     /// `FONDACO.SCAN`
     FondacoScan,
+    /// `FONDACO.EXPIRY`
+    FondacoExpiry,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
     /// `FONDACO.TRACE`

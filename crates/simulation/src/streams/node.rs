@@ -85,6 +85,7 @@ impl Shared {
                 Some(_) => Partitioner::Store,
                 None => Partitioner::Any,
             },
+            lifetimes: None,
         }
     }
 }
@@ -262,10 +263,10 @@ impl Node {
 
     fn open(self: &Arc<Self>, version: &Version) -> Result<Feed, StreamError> {
         let (node, number) = (Arc::downgrade(self), version.number);
-        let below = move |key: &[u8]| -> Result<Option<Bytes>, String> {
+        let below = move |key: &[u8]| -> Result<Option<(Bytes, Option<u64>)>, String> {
             let node = node.upgrade().ok_or("the node is gone")?;
             match node.state.lock().is_version_open {
-                true => Ok(base(node.shared.seed, number, key)),
+                true => Ok(base(node.shared.seed, number, key).map(|value| (value, None))),
                 false => Err("the version is not open".to_owned()),
             }
         };

@@ -6,7 +6,7 @@
 mod step;
 mod watermark;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::overlay::{Overlay, OverlayOptions};
 use crate::progress::LostRecords;
+use crate::quota::EventQuota;
 use crate::source::Source;
 
 /// How long a partition without new records is left alone; it doubles up to the longest.
@@ -79,6 +80,8 @@ pub struct Feed {
     start_ms: u64,
     lag_ms_max: AtomicU64,
     is_paused: AtomicBool,
+    /// How many records may be read per second once a group answers; 0 without a limit.
+    records_per_second: AtomicU64,
     on_ready: Box<dyn Fn() + Send + Sync>,
     begun_elsewhere: BegunElsewhere,
     state: Mutex<State>,
@@ -102,6 +105,9 @@ struct State {
     /// When an error was logged last.
     last_logged: Option<Instant>,
     fold_state: FoldState,
+    quota: EventQuota,
+    /// The groups that were once within their bound: the quota holds them back, and no others.
+    ready: BTreeSet<u32>,
 }
 
 /// The work that a step has done.
@@ -161,6 +167,8 @@ pub struct FeedStatus {
     /// The watermark: no event up to this time is expected any more. In milliseconds since 1970; 0 if none was read
     /// since the process began.
     pub settled_ms: u64,
+    /// Whether the quota of writes keeps it from reading on now, and there are more records.
+    pub is_held_back: bool,
     /// The reason that keeps it from reading, if there is one.
     pub error: Option<String>,
     /// The first offset of each topic partition that was read, or was to be read.
@@ -180,6 +188,7 @@ impl Feed {
             start_ms: options.start_ms,
             lag_ms_max: AtomicU64::new(options.lag_ms_max),
             is_paused: AtomicBool::new(options.is_paused),
+            records_per_second: AtomicU64::new(0),
             on_ready: options.on_ready,
             begun_elsewhere: options.begun_elsewhere,
             state: Mutex::default(),
@@ -219,6 +228,20 @@ impl Feed {
         }
     }
 
+    /// Sets how many records it may read per second once it answers, if there is a limit. A version that has yet to catch up reads as
+    /// fast as it can.
+    pub fn set_quota(&self, records_per_second: Option<u64>) {
+        self.records_per_second.store(records_per_second.unwrap_or(0), Relaxed);
+    }
+
+    /// When a group that answers may read on, if the quota holds it back now.
+    fn opens(&self, state: &State, now: Instant) -> Option<Instant> {
+        match self.records_per_second.load(Relaxed) {
+            0 => None,
+            _ => state.quota.opens(now),
+        }
+    }
+
     /// How far it has come.
     pub fn status(&self) -> FeedStatus {
         let now = ClockReading::now();
@@ -239,6 +262,8 @@ impl Feed {
         FeedStatus {
             partitions: partitions.into_values().collect(),
             settled_ms: self.settled_ms(&state),
+            is_held_back: self.opens(&state, now.at).is_some()
+                && state.cursors.values().any(|cursor| cursor.lag_records() > 0),
             error: state.error().cloned(),
             begun: self.overlay.begun(),
             lost: self.overlay.lost(),
@@ -315,13 +340,20 @@ impl Feed {
             self.state.lock().cursors.clear();
         }
         let cursors = cursors?;
+        let groups = self.overlay.groups()?.into_iter();
+        let ready = groups
+            .filter(|(_, group)| group.is_ready)
+            .map(|(number, _)| number)
+            .collect();
         let mut state = self.state.lock();
         state.cursors.retain(|cursor, _| cursors.contains(cursor));
+        state.ready = ready;
         cursors
             .iter()
             .for_each(|&cursor| _ = state.cursors.entry(cursor).or_default());
         drop(state);
-        self.fold(now)
+        self.fold(now)?;
+        self.expire(now)
     }
 
     /// Updates the end offsets of the topic's partitions while the feed is paused.
@@ -382,8 +414,18 @@ impl Feed {
     pub(crate) fn next_due(&self, now: Instant) -> Instant {
         let (is_paused, every) = (self.is_paused(), self.look_every());
         let state = self.state.lock();
-        let idle = state.cursors.values().filter(|cursor| !is_paused && !cursor.is_running);
-        let due = idle.map(|cursor| cursor.due.unwrap_or(now)).min();
+        let opens = self.opens(&state, now);
+        let idle = state
+            .cursors
+            .iter()
+            .filter(|(_, cursor)| !is_paused && !cursor.is_running);
+        let due = idle.map(|((group, _), cursor)| {
+            let opens = opens.filter(|_| state.ready.contains(group));
+            opens.map_or(cursor.due.unwrap_or(now), |opens| {
+                cursor.due.map_or(opens, |due| due.max(opens))
+            })
+        });
+        let due = due.min();
         let look = state.looked.filter(|_| is_paused || !state.has_more);
         let look = look.map_or(now, |looked| looked + every);
         due.map_or(look, |due| due.min(look))
@@ -395,12 +437,13 @@ impl Feed {
             return None;
         }
         let mut state = self.state.lock();
+        let state = &mut *state;
         let first = state.cursors.keys().next()?.0;
         let waits = first_waits(&state.cursors, first);
-        let cursors = state
-            .cursors
-            .iter_mut()
-            .filter(|((group, _), cursor)| cursor.is_due(now) && !(waits && *group == first));
+        let (is_held_back, ready) = (self.opens(state, now).is_some(), &state.ready);
+        let cursors = state.cursors.iter_mut().filter(|((group, _), cursor)| {
+            cursor.is_due(now) && !(waits && *group == first) && !(is_held_back && ready.contains(group))
+        });
         // The cursor that has waited longest: one with many records must not delay the others.
         let (&cursor, found) = cursors.min_by_key(|(_, cursor)| cursor.due)?;
         found.is_running = true;
@@ -415,6 +458,13 @@ impl Feed {
         let group = cursor.0;
         let mut state = self.state.lock();
         state.running -= 1;
+        let per_second = self.records_per_second.load(Relaxed);
+        if let Ok(step) = &result
+            && per_second > 0
+            && state.ready.contains(&group)
+        {
+            state.quota.count(step.applied, per_second, now.at);
+        }
         if let Some(cursor) = state.cursors.get_mut(&cursor) {
             match &result {
                 Err(error) => cursor.error = Some(error.to_string()),

@@ -26,6 +26,7 @@ const HOLD: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoldState {
     folding: Folding,
+    expiring: Expiring,
     /// Updates after this time, in milliseconds since 1970, must not be folded until the instant is over.
     hold: Option<(u64, Instant)>,
 }
@@ -40,6 +41,20 @@ struct Folding {
     /// The key at which the next batch begins, if folding is under way.
     from: Option<Vec<u8>>,
 }
+
+/// How far expired records were deleted.
+#[derive(Debug, Clone, Default)]
+struct Expiring {
+    /// The time at which they had expired, in milliseconds since 1970.
+    at_ms: u64,
+    /// See [`Folding::group`].
+    group: u32,
+    /// The key at which the next turn begins, if a pass is under way.
+    from: Option<Vec<u8>>,
+}
+
+/// A pass over all records, to delete those that have expired, begins no sooner than this after the last one by the watermark.
+const EXPIRE_EVERY_MS_MIN: u64 = 1000;
 
 impl Feed {
     /// The watermark, in milliseconds since 1970, by the times of records. It is 0 if it is before the stream begins:
@@ -79,18 +94,49 @@ impl Feed {
         self.overlay.settled(partition, from, until_ms, bytes_max)
     }
 
+    /// Deletes the next records that have expired at the watermark. A pass begins once the watermark has moved by an eighth of the
+    /// time to live.
+    pub(super) fn expire(&self, now: ClockReading) -> Result<(), StreamError> {
+        let Some(lifetimes) = self.overlay.options().lifetimes else {
+            return Ok(());
+        };
+        let mut expiring = {
+            let state = self.state.lock();
+            let held_ms = state.fold_state.held_ms(now.at);
+            let mut expiring = state.fold_state.expiring.clone();
+            let group = state.newest_group();
+            if expiring.from.is_none() || expiring.group != group {
+                let at_ms = self.settled_ms(&state).min(held_ms);
+                let step_ms = (lifetimes.ttl_ms / 8).max(EXPIRE_EVERY_MS_MIN);
+                if at_ms <= expiring.at_ms.saturating_add(step_ms) {
+                    return Ok(());
+                }
+                let from = Some(Vec::new());
+                expiring = Expiring { at_ms, group, from };
+            }
+            if expiring.at_ms > held_ms {
+                return Ok(());
+            }
+            expiring
+        };
+        if let Some(from) = &expiring.from {
+            let deleted = self.overlay.delete_expired(expiring.at_ms, expiring.group, from);
+            expiring.from = deleted?;
+        }
+        let mut state = self.state.lock();
+        state.has_more |= expiring.from.is_some();
+        state.fold_state.expiring = expiring;
+        Ok(())
+    }
+
     /// Folds the next batch of settled updates.
     pub(super) fn fold(&self, now: ClockReading) -> Result<(), StreamError> {
         let grace_ms = self.overlay.options().grace_ms;
         let mut folding = {
             let state = self.state.lock();
-            let held_ms = state
-                .fold_state
-                .hold
-                .filter(|(_, end)| now.at < *end)
-                .map_or(u64::MAX, |(held_ms, _)| held_ms);
+            let held_ms = state.fold_state.held_ms(now.at);
             let mut folding = state.fold_state.folding.clone();
-            let group = state.cursors.keys().next_back().map_or(0, |cursor| cursor.0);
+            let group = state.newest_group();
             if folding.from.is_none() || folding.group != group {
                 let until_ms = self.settled_ms(&state).min(held_ms);
                 // Folding scans the whole table, so it does not run for every event.
@@ -118,7 +164,19 @@ impl Feed {
     }
 }
 
+impl FoldState {
+    /// The time up to which events may be folded or deleted.
+    fn held_ms(&self, now: Instant) -> u64 {
+        let hold = self.hold.filter(|(_, end)| now < *end);
+        hold.map_or(u64::MAX, |(held_ms, _)| held_ms)
+    }
+}
+
 impl State {
+    fn newest_group(&self) -> u32 {
+        self.cursors.keys().next_back().map_or(0, |cursor| cursor.0)
+    }
+
     /// The time up to which all partitions were read, in milliseconds since 1970, by the times of their records; 0 if
     /// it is not known.
     fn read_ms(&self) -> u64 {

@@ -178,7 +178,8 @@ impl<'a> Changes<'a> {
             Some(_) => None,
             None => self.overlay.below(&key)?,
         };
-        let value = known.as_ref().map_or(below.as_ref(), |known| known.value.as_ref());
+        let below_value = below.as_ref().map(|below| &below.value);
+        let value = known.as_ref().map_or(below_value, |known| known.value.as_ref());
         // As the value, and as the whole value beside the updates.
         self.bytes += 2 * value.map_or(0, Bytes::len);
         let pending = self.pending.entry(key);

@@ -164,8 +164,7 @@ impl Overlay {
             self.write(batch)?;
             *from = last;
             if Arc::ptr_eq(table, &self.table) {
-                // It is unknown how many keys a failed write has added.
-                self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
+                self.count_deleted(deleted);
             }
             return Ok(true);
         }

@@ -12,6 +12,7 @@ use fondaco_engine::EngineError;
 use fondaco_schema::{Content, Update};
 
 use super::changes::Changes;
+use super::options::OverlayOptions;
 use super::record::{Head, Merged, PLACE_BYTES, Place, Record, Whole};
 use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
@@ -27,9 +28,46 @@ pub(super) struct Pending {
     /// The overlay's record of the key.
     known: Option<Record>,
     /// The version's value, if the overlay has no record.
-    below: Option<Bytes>,
+    below: Option<BelowValue>,
     pub(super) wholes: Vec<Whole>,
     pub(super) updates: Vec<NewUpdate>,
+}
+
+/// The version's value of a key.
+#[derive(Debug, Clone)]
+pub(super) struct BelowValue {
+    pub(super) value: Bytes,
+    pub(super) expires_ms: u64,
+}
+
+/// The value that updates apply to.
+pub(super) struct Start {
+    /// The time of its latest event; 0 of a version's value.
+    time_ms: u64,
+    expires_ms: u64,
+    value: Option<Bytes>,
+}
+
+impl Start {
+    /// A whole value, or a deletion.
+    pub(super) fn of(options: &OverlayOptions, time_ms: u64, value: Option<Bytes>) -> Self {
+        Self {
+            time_ms,
+            expires_ms: options.expires_ms(time_ms),
+            value,
+        }
+    }
+
+    /// The version's value.
+    pub(super) fn below(below: Option<BelowValue>) -> Self {
+        let expires_ms = below.as_ref().map_or(u64::MAX, |below| below.expires_ms);
+        let value = below.map(|below| below.value);
+        Self {
+            time_ms: 0,
+            expires_ms,
+            value,
+        }
+    }
 }
 
 /// An update that was read.
@@ -41,7 +79,7 @@ pub(super) struct NewUpdate {
 }
 
 impl Pending {
-    pub(super) fn new(hash: u64, known: Option<Record>, below: Option<Bytes>) -> Self {
+    pub(super) fn new(hash: u64, known: Option<Record>, below: Option<BelowValue>) -> Self {
         Self {
             hash,
             known,
@@ -122,18 +160,21 @@ impl Changes<'_> {
             all_fit: true,
         });
         let is_next = |new: &NewUpdate| new.place.time_ms > last_ms;
-        let is_free = |new: &NewUpdate| new.update.is_sum() && new.place.time_ms > merged.ordered_ms;
+        // Between values that have expired the order matters.
+        let lives = last_ms < self.overlay.options.expires_ms(merged.ordered_ms);
+        let is_free = |new: &NewUpdate| lives && new.update.is_sum() && new.place.time_ms > merged.ordered_ms;
         let all_next = new.updates.iter().all(is_next);
         let all_free = || merged.all_fit && new.updates.iter().all(|new| is_next(new) || is_free(new));
         if !new.wholes.is_empty() || new.updates.is_empty() || !(all_next || all_free()) {
             return Ok(None);
         }
-        let value = match known {
-            Some(known) => known.value.clone(),
-            None => new.below.clone(),
+        let options = &self.overlay.options;
+        let start = match known {
+            Some(known) => Start::of(options, last_ms, known.value.clone()),
+            None => Start::below(new.below.clone()),
         };
         let updates = new.updates.iter().map(|new| Ok((new.place, &new.update)));
-        let (record, unfit) = self.overlay.merge(value, merged, last_ms, updates)?;
+        let (record, unfit) = self.overlay.merge(start, merged, updates)?;
         // If one does not fit, the order matters.
         if !record.merged.is_some_and(|merged| merged.all_fit) && !all_next {
             return Ok(None);
@@ -197,24 +238,24 @@ impl Changes<'_> {
         let mut updates = in_order(kept.into_iter().flatten(), fresh).peekable();
         let has_updates = updates.peek().is_some();
         self.write_whole(head, whole.as_ref(), was_merged, !has_updates);
-        let value = match whole {
-            Some(whole) => whole.value,
-            None if is_first => new.below.clone(),
-            None => overlay.below(key)?,
+        let start = match whole {
+            Some(whole) => Start::of(&overlay.options, whole.time_ms, whole.value),
+            None if is_first => Start::below(new.below.clone()),
+            None => Start::below(overlay.below(key)?),
         };
         if !has_updates {
             return Ok(Some(Record {
                 time_ms: from_ms,
                 merged: None,
                 is_folded: false,
-                value,
+                value: start.value,
             }));
         }
         let merged = Merged {
             ordered_ms: from_ms,
             all_fit: true,
         };
-        let (record, unfit) = overlay.merge(value, merged, from_ms, updates)?;
+        let (record, unfit) = overlay.merge(start, merged, updates)?;
         self.counted.unfit += unfit;
         Ok(Some(record))
     }
@@ -252,21 +293,36 @@ fn whole_of(record: Record) -> Option<Whole> {
 }
 
 impl Overlay {
-    /// The record after updates were applied to a value, and the number of updates that do not fit.
+    /// The record after updates were applied to a value, and the number of updates that do not fit. An update after the end of the
+    /// value, or of the one that earlier updates have made, begins without a value.
     pub(super) fn merge<U: Borrow<Update>>(
         &self,
-        value: Option<Bytes>,
+        start: Start,
         mut merged: Merged,
-        mut time_ms: u64,
         updates: impl Iterator<Item = Result<(Place, U), StreamError>>,
     ) -> Result<(Record, u64), StreamError> {
-        let mut content = Content::of(value, &self.rules.load());
+        let Start {
+            mut time_ms,
+            mut expires_ms,
+            value,
+        } = start;
+        let (options, rules) = (&self.options, self.rules.load());
+        let mut content = Content::of(value, &rules);
         let mut unfit = 0;
         for update in updates {
             let (place, update) = update?;
             let update = update.borrow();
+            let is_over = expires_ms <= place.time_ms;
+            if is_over {
+                content = Content::of(None, &rules);
+            }
+            if is_over || time_ms == 0 && options.lifetimes.is_some() {
+                // Whether an earlier update belongs to the former value depends on its time.
+                merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
+            }
             unfit += u64::from(content.apply(update).is_err());
             time_ms = time_ms.max(place.time_ms);
+            expires_ms = options.expires_ms(time_ms);
             if !update.is_sum() {
                 merged.ordered_ms = merged.ordered_ms.max(place.time_ms);
             }
@@ -281,10 +337,15 @@ impl Overlay {
         Ok((record, unfit))
     }
 
-    /// The version's value of a key in the table.
-    pub(super) fn below(&self, table_key: &[u8]) -> Result<Option<Bytes>, StreamError> {
+    /// The version's value of a key in the table, whether or not it has expired by now.
+    pub(super) fn below(&self, table_key: &[u8]) -> Result<Option<BelowValue>, StreamError> {
         let key = table_key.get(PLACE_BYTES..).unwrap_or_default();
-        (self.base)(key).map_err(|reason| StreamError::Version { reason })
+        let below = (self.base)(key).map_err(|reason| StreamError::Version { reason })?;
+        let lifetimes = self.options.lifetimes;
+        Ok(below.map(|(value, time_ms)| BelowValue {
+            value,
+            expires_ms: lifetimes.map_or(u64::MAX, |lifetimes| lifetimes.expires_unix_ms(time_ms)),
+        }))
     }
 
     pub(super) fn whole(&self, head: &Head) -> Result<Option<Whole>, StreamError> {
@@ -423,11 +484,11 @@ impl Overlay {
         let time_ms = last.time_ms;
         match (is_all, &mut record.merged) {
             (false, Some(merged)) => {
-                let value = match whole {
-                    Some(whole) => whole.value,
-                    None => self.below(&table_key)?,
+                let start = match whole {
+                    Some(whole) => Start::of(&self.options, whole.time_ms, whole.value),
+                    None => Start::below(self.below(&table_key)?),
                 };
-                let (made, _) = self.merge(value, *merged, time_ms, folded.into_iter().map(Ok))?;
+                let (made, _) = self.merge(start, *merged, folded.into_iter().map(Ok))?;
                 let whole = Whole {
                     time_ms,
                     is_folded: true,

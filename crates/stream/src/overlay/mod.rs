@@ -8,6 +8,7 @@
 
 mod beginning;
 mod changes;
+mod expiry;
 mod holding;
 mod loss;
 mod merge;
@@ -58,8 +59,9 @@ const SCANNED_BYTES_MAX: usize = 4 << 20;
 /// How many bits of a hash are in the position at which [`Overlay::keys`] ends.
 const SCAN_BITS: u32 = 34;
 
-/// Returns the value of a key in the version below, or why it cannot be read.
-pub type Below = Arc<dyn Fn(&[u8]) -> Result<Option<Bytes>, String> + Send + Sync>;
+/// Returns the value of a key in the version below, expired or not, with the time of its record if that has one; or why it cannot be
+/// read.
+pub type Below = Arc<dyn Fn(&[u8]) -> Result<Option<(Bytes, Option<u64>)>, String> + Send + Sync>;
 
 /// See the [module](self).
 pub struct Overlay {
@@ -248,6 +250,7 @@ impl Overlay {
         let mut places = ends.iter().map(|&(at, _)| at);
         let table_keys: SmallVec<[_; 1]> = each.collect();
         let mut bytes = 0;
+        let now_ms = self.options.read_ms();
         let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {
             let said = match hot {
                 Hot::Found(record) if record.len() > record_bytes_max => None,
@@ -255,7 +258,8 @@ impl Overlay {
                     bytes += record.len();
                     match bytes > HOT_BYTES_MAX {
                         true => None,
-                        false => said_by(Bytes::copy_from_slice(record)),
+                        false => Record::decode(Bytes::copy_from_slice(record))
+                            .map(|record| record.found(&self.options, now_ms)),
                     }
                 }
                 Hot::Absent => Some(Found::Nothing),
@@ -277,12 +281,28 @@ impl Overlay {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
-        let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
-        let found = record.map_or(Ok(Found::Nothing), |record| {
-            said_by(record).ok_or_else(|| self.damaged(key))
-        })?;
+        let record = self.record(key)?;
+        let found = record.map_or(Found::Nothing, |record| {
+            record.found(&self.options, self.options.read_ms())
+        });
         // Checked after the lookup: the records of a partition are deleted after it has ceased to answer.
         Ok(if self.answers(key) { found } else { Found::Behind })
+    }
+
+    /// The record of a key.
+    fn record(&self, key: &[u8]) -> Result<Option<Record>, StreamError> {
+        let record = self.table.get(&self.table_key(key, xxh3_64(key)))?;
+        let decode = |record| Record::decode(record).ok_or_else(|| self.damaged(key));
+        record.map(decode).transpose()
+    }
+
+    /// Whether a key has events.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn has_events(&self, key: &[u8]) -> Result<bool, StreamError> {
+        let hash = xxh3_64(key);
+        Ok(self.filter.load().may_have(hash) && self.table.get(&self.table_key(key, hash))?.is_some())
     }
 
     /// The partitions whose lag was once within the bound of their feed: they answer.
@@ -329,7 +349,7 @@ impl Overlay {
     ) -> Result<Keys, StreamError> {
         let end = to.map(|(partition, hash)| place(partition, hash));
         let (mut keys, mut bytes) = (Vec::new(), 0);
-        let mut last = None;
+        let (mut last, now_ms) = (None, self.options.read_ms());
         for entry in self
             .table
             .scan(&place(from.0, from.1), end.as_ref().map(|end| &end[..]))?
@@ -346,7 +366,10 @@ impl Overlay {
             }
             last = Some((partition, hash));
             bytes += table_key.len() + record.len();
-            let has_value = record.first().is_some_and(|flags| flags & DELETED == 0);
+            let header = record.first().zip(record.get(1..).and_then(<[u8]>::first_chunk));
+            let has_value = header.is_some_and(|(flags, time_ms)| {
+                flags & DELETED == 0 && now_ms < self.options.expires_ms(u64::from_be_bytes(*time_ms))
+            });
             keys.push((table_key.slice_ref(key), has_value));
         }
         Ok((keys, None))
@@ -499,6 +522,11 @@ impl Overlay {
         place(self.options.partitions.partition_of(self.slots.slot(key)), hash)
     }
 
+    /// Counts keys that have no events any more. It is unknown how many keys a failed write has added.
+    fn count_deleted(&self, deleted: u64) {
+        self.keys.update(Relaxed, Relaxed, |keys| keys.saturating_sub(deleted));
+    }
+
     fn damaged(&self, key: &[u8]) -> StreamError {
         StreamError::Damaged {
             what: "record",
@@ -529,10 +557,4 @@ impl Applied {
         *repeated += new.repeated;
         *unfit += new.unfit;
     }
-}
-
-/// The answer that a record stands for; `None` if it is damaged.
-fn said_by(record: Bytes) -> Option<Found> {
-    let record = Record::decode(record)?;
-    Some(record.value.map_or(Found::Deleted, Found::Value))
 }

@@ -1,5 +1,6 @@
 //! The options of an overlay, and the names of its tables.
 
+use fondaco_format::Lifetimes;
 use fondaco_model::{PartitionCount, Partitioner, StoreName, VersionNumber};
 
 /// The prefix of the names of all overlays' tables.
@@ -26,6 +27,8 @@ pub struct OverlayOptions {
     pub grace_ms: u64,
     /// How records are assigned to the topic's partitions.
     pub partitioner: Partitioner,
+    /// How long events, and the records of the version, live, if they expire.
+    pub lifetimes: Option<Lifetimes>,
 }
 
 impl OverlayOptions {

@@ -4,16 +4,25 @@ use bytes::{Buf, Bytes};
 use fondaco_model::PartitionId;
 
 use super::Overlay;
+use super::merge::Start;
 use super::record::{Head, Merged, PLACE_BYTES, Place, Record, place};
 use crate::error::StreamError;
 
 /// Keys that events have changed, in the order of their hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledPage {
-    /// Each with its value, or `None` if it was deleted.
-    pub changes: Vec<(Bytes, Option<Bytes>)>,
+    /// Each with its value and the time of that, in milliseconds since 1970; or `None` if it was deleted, or has expired.
+    pub changes: Vec<(Bytes, Option<(Bytes, u64)>)>,
     /// The hash of the next key, if there are more.
     pub next: Option<u64>,
+}
+
+/// The value of a key after its events up to a time.
+struct Settled {
+    /// The time of the latest of them.
+    time_ms: u64,
+    /// `None` if it was deleted.
+    value: Option<Bytes>,
 }
 
 impl Overlay {
@@ -53,9 +62,11 @@ impl Overlay {
             // Whether or not it is left out: looking at it takes time.
             bytes += table_key.len();
             let record = Record::decode(record).ok_or_else(|| self.damaged(&table_key))?;
-            if let Some(value) = self.value_at(&table_key, record, until_ms)? {
+            if let Some(Settled { value, time_ms }) = self.value_at(&table_key, record, until_ms)? {
+                let value = value.filter(|_| until_ms < self.options.expires_ms(time_ms));
                 bytes += value.as_ref().map_or(0, Bytes::len);
-                page.changes.push((table_key.slice_ref(key), value));
+                page.changes
+                    .push((table_key.slice_ref(key), value.map(|value| (value, time_ms))));
             }
         }
         // Records are deleted after their partition has ceased to answer.
@@ -63,12 +74,7 @@ impl Overlay {
     }
 
     /// The value of a key after its events up to a time; `None` if those have no effect any more.
-    fn value_at(
-        &self,
-        table_key: &Bytes,
-        mut record: Record,
-        until_ms: u64,
-    ) -> Result<Option<Option<Bytes>>, StreamError> {
+    fn value_at(&self, table_key: &Bytes, mut record: Record, until_ms: u64) -> Result<Option<Settled>, StreamError> {
         if record.merged.is_some() {
             // It must not change between this look and those at its events.
             let _progress = self.lock()?;
@@ -83,14 +89,17 @@ impl Overlay {
             }
         }
         match record.time_ms <= until_ms {
-            true => Ok(Some(record.value)),
+            true => Ok(Some(Settled {
+                time_ms: record.time_ms,
+                value: record.value,
+            })),
             false if record.is_folded => Err(self.folded(record.time_ms, until_ms)),
             false => Ok(None),
         }
     }
 
     /// The value of a key with updates that are kept after those up to a time.
-    fn merged_at(&self, table_key: &[u8], until_ms: u64) -> Result<Option<Option<Bytes>>, StreamError> {
+    fn merged_at(&self, table_key: &[u8], until_ms: u64) -> Result<Option<Settled>, StreamError> {
         let head = Head::of(table_key);
         let whole = self.whole(&head)?;
         if let Some(whole) = whole.as_ref().filter(|whole| whole.time_ms > until_ms) {
@@ -103,14 +112,20 @@ impl Overlay {
         let is_later = |update: &Result<(Place, _), _>| matches!(update, Ok((place, _)) if place.time_ms > until_ms);
         let mut updates = updates.take_while(|update| !is_later(update)).peekable();
         if updates.peek().is_none() {
-            return Ok(whole.map(|whole| whole.value));
+            return Ok(whole.map(|whole| Settled {
+                time_ms: whole.time_ms,
+                value: whole.value,
+            }));
         }
-        let value = match whole {
-            Some(whole) => whole.value,
-            None => self.below(table_key)?,
+        let start = match whole {
+            Some(whole) => Start::of(&self.options, whole.time_ms, whole.value),
+            None => Start::below(self.below(table_key)?),
         };
-        let (record, _) = self.merge(value, Merged::default(), 0, updates)?;
-        Ok(Some(record.value))
+        let (record, _) = self.merge(start, Merged::default(), updates)?;
+        Ok(Some(Settled {
+            time_ms: record.time_ms,
+            value: record.value,
+        }))
     }
 
     fn folded(&self, folded_ms: u64, until_ms: u64) -> StreamError {

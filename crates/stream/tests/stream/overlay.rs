@@ -18,6 +18,7 @@ pub fn options(version: u64) -> OverlayOptions {
         as_of_ms: None,
         grace_ms: 60_000,
         partitioner: Partitioner::Any,
+        lifetimes: None,
     }
 }
 

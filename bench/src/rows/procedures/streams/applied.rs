@@ -147,6 +147,7 @@ fn apply(arguments: &Consume, engine: Arc<dyn Engine>) -> Result<()> {
         as_of_ms: None,
         grace_ms: 3_600_000,
         partitioner: Partitioner::Any,
+        lifetimes: None,
     };
     let overlay = Arc::new(Overlay::open(engine, options, Arc::new(|_| Ok(None)), Arc::default())?);
     overlay.set_held(&(0..STORE_PARTITIONS).map(PartitionId::new).collect())?;

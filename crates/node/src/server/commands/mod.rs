@@ -12,6 +12,7 @@ mod graph;
 pub(super) mod ids;
 mod information;
 mod keyspace;
+pub(super) mod lifetimes;
 pub(super) mod look_ups;
 mod monitoring;
 pub(super) mod operation;
@@ -63,6 +64,10 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
     let done = match call.command {
         CommandId::Scan => scan::scan(&call, reply).await,
         CommandId::FondacoScan => scan::scan_partition(&call, reply).await,
+        CommandId::Ttl | CommandId::PTtl | CommandId::ExpireTime | CommandId::PExpireTime => {
+            lifetimes::look_up(&call, reply).await
+        }
+        CommandId::FondacoExpiry => lifetimes::of_key(&call, reply).await,
         CommandId::RandomKey => keyspace::random_key(&call, reply).await,
         CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
             keyspace::keys_in_slot(&call, reply).await

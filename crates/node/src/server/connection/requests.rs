@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::refusing::{is_for_no_store, note_moved, request_bytes_max};
 use super::{Connection, Turn, note};
+use crate::server::commands::lifetimes;
 use crate::server::commands::look_ups::{self, LookUps};
 use crate::server::commands::operation::{self, Combined, Request};
 use crate::server::commands::transactions::runs_at_once;
@@ -299,7 +300,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let first = keys.next().and_then(versioned);
                 match first.filter(|_| keys.all(|at| versioned(at).is_some())) {
                     Some(place) => Source::Queue(Queued::LookUps(look_ups, place)),
-                    None => Source::Window(look_ups),
+                    None => {
+                        let key = self.arguments.get(1, rest).unwrap_or_default();
+                        match lifetimes::is_asked(look_ups.look_up, || catalog.place_on_wire(key), catalog) {
+                            true => Source::Command,
+                            false => Source::Window(look_ups),
+                        }
+                    }
                 }
             }
             Err(refusal) => Source::Refused(refusal),

@@ -80,6 +80,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("hash", Integer),
             Argument::new("count", Integer),
         ]),
+    CommandSpec::new(Id::FondacoExpiry, "fondaco.expiry", 3, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Returns the millisecond at which a key of a store expires, as held here: -1 never, -2 no such key",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[Argument::new("store", String), Argument::new("key", String)]),
     CommandSpec::new(Id::FondacoSize, "fondaco.size", 2, Group::Own)
         .doc(
             SINCE,

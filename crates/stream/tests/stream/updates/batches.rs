@@ -76,7 +76,7 @@ fn updates_of_long_values_are_written_a_few_at_a_time() {
     let (engine, longest) = measured();
     let value = Bytes::from(format!(r#"{{"text":"{}"}}"#, "x".repeat(900_000)));
     let base = value.clone();
-    let overlay = open_on(&engine, None, Arc::new(move |_| Ok(Some(base.clone()))));
+    let overlay = open_on(&engine, None, Arc::new(move |_| Ok(Some((base.clone(), None)))));
     let topic = Arc::new(Topic::default());
     for key in 0..KEYS {
         let change = update(&json!({"increment": {"n": 1}}));

@@ -1,6 +1,7 @@
 //! Updates of parts of values: their order, events that come again, and what is kept of them.
 
 mod batches;
+mod expiry;
 mod typed;
 
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ fn below(key: &[u8]) -> Option<Bytes> {
 }
 
 fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
-    open_on(engine, None, Arc::new(|key| Ok(below(key))))
+    open_on(engine, None, Arc::new(|key| Ok(below(key).map(|value| (value, None)))))
 }
 
 /// Opens an overlay of a version that contains all events up to a time.
@@ -282,7 +283,8 @@ fn settled(feed: &Feed, until_ms: u64) -> BTreeMap<Bytes, Option<Bytes>> {
         while let Some(from) = next {
             let page = feed.settled(partition, from, until_ms, 1).unwrap().unwrap();
             assert!(page.changes.len() <= 1, "pages are short");
-            changes.extend(page.changes);
+            let values = page.changes.into_iter();
+            changes.extend(values.map(|(key, value)| (key, value.map(|(value, _)| value))));
             next = page.next;
         }
     }
@@ -323,7 +325,11 @@ fn a_version_with_earlier_events_answers_the_same() {
         ));
         let base = move |key: &[u8]| changes.get(key).cloned().unwrap_or_else(|| below(key));
         let (engine, of_version): (Arc<dyn Engine>, _) = (Arc::new(MemoryEngine::new()), base.clone());
-        let next = open_on(&engine, Some(until_ms), Arc::new(move |key| Ok(of_version(key))));
+        let next = open_on(
+            &engine,
+            Some(until_ms),
+            Arc::new(move |key| Ok(of_version(key).map(|value| (value, None)))),
+        );
         read_all(&next, &topic);
         assert!(next.applied().cut > 0, "seed {seed}");
         for key in (0..6).map(|key| format!("k{key}")) {
@@ -373,7 +379,7 @@ fn sums_near_their_limit_depend_on_times_alone() {
     let found = [[0, 1], [1, 0]].map(|order| {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
         let base = Bytes::from((i64::MAX - 7).to_string());
-        let overlay = open_on(&engine, None, Arc::new(move |_| Ok(Some(base.clone()))));
+        let overlay = open_on(&engine, None, Arc::new(move |_| Ok(Some((base.clone(), None)))));
         let topic = Arc::new(Topic::default());
         // The first one does not fit, whichever is read first.
         let updates = [10, -10].map(|by| update(&json!({"increment": by})));
