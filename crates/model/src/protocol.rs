@@ -8,8 +8,8 @@
 /// The protocol of this build: it understands this one and all former ones.
 pub const PROTOCOL: u32 = if cfg!(feature = "next") { 3 } else { 2 };
 
-/// The protocol from which on all members know types of keys, types of values beside bytes, ids and graphs, and records with
-/// times of fields.
+/// The protocol from which on all members know types of keys, types of values beside bytes, ids and graphs, records with times of
+/// fields, and the time to live and the quota of writes of hybrid stores.
 pub const PROTOCOL_OF_TYPES: u32 = 2;
 
 /// The protocol of a process whose entry names none.

@@ -85,7 +85,9 @@ pub fn alter_store(
     check_unchangeable(&before.record.definition, &record.definition)?;
     check(view, &record.definition)?;
     let resolution = change.versioned.as_ref().and_then(|change| change.resolution);
-    if resolution == Some(Resolution::Fields) {
+    let stream = change.stream.as_ref();
+    let has_limits = stream.is_some_and(|stream| stream.ttl_ms.is_some() || stream.write_keys_per_second.is_some());
+    if has_limits || resolution == Some(Resolution::Fields) {
         check_spoken(view, &record.definition)?;
     }
     record.versions.expire(record.definition.backups);
@@ -322,7 +324,7 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
     }
 }
 
-/// Checks that all members of the cluster know the types of a new store.
+/// Checks that all members of the cluster know the types and options of a store.
 fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
     let in_force = view.protocol();
     let is_old = matches!(definition.value_type, ValueType::Bytes) || definition.value_type.has_sets();

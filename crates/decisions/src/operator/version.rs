@@ -102,7 +102,10 @@ fn same_as_current(record: &StoreRecord, detail: &VersionDetail, terms: &PushTer
     let as_of_unix_ms = terms.as_of_unix_ms.or(terms.cut_unix_ms);
     let same_events = match &record.definition.stream {
         None => terms.as_of_unix_ms.is_none(),
-        Some(_) => as_of_unix_ms.is_some() && current.events.and_then(|events| events.as_of_unix_ms) == as_of_unix_ms,
+        Some(stream) => {
+            let of_current = current.events.map(|events| (events.as_of_unix_ms, events.ttl_ms));
+            as_of_unix_ms.is_some() && of_current == Some((as_of_unix_ms, stream.ttl_ms))
+        }
     };
     let is_same = current.manifest_checksum == detail.manifest_checksum && same_events;
     (is_same && !terms.again && record.pushing().is_none()).then_some(version)

@@ -1,10 +1,13 @@
 //! Operators create, alter and drop stores.
 
 use fondaco_decisions::operator::{self, OperatorError, PlanRequest};
-use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
-use fondaco_model::{Copies, PartitionId, Placement, RoutingTable, STORES_MAX, StoreChange, StoreDefinition};
+use fondaco_model::cluster::{Announcement, ClusterView, ReplicaReport, ReplicaState};
+use fondaco_model::{
+    Copies, PROTOCOL_OF_TYPES, PartitionId, Placement, RoutingTable, STORES_MAX, StoreChange, StoreDefinition,
+    StoreKind, StreamChange, StreamSettings, StreamSource,
+};
 
-use crate::fixture::{Cluster, name, node, version, with_replicas};
+use crate::fixture::{Cluster, announcement, name, node, version, with_replicas};
 
 fn definition(store: &str) -> StoreDefinition {
     StoreDefinition::batch(name(store))
@@ -33,6 +36,42 @@ fn a_store_is_created_once() {
     assert_eq!(cluster.store("s").created_unix_ms, 7);
     let again = operator::create_store(&cluster.view, definition("s"), 7);
     assert_eq!(again, Err(OperatorError::StoreExists { store: name("s") }));
+}
+
+#[test]
+fn limits_of_a_hybrid_store_wait_until_all_members_know_them() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    let speak = |cluster: &mut Cluster, protocol: u32| {
+        cluster.announce(Announcement {
+            protocol,
+            ..announcement(2)
+        });
+    };
+    let hybrid = |ttl_ms: Option<u64>, write_keys_per_second: Option<u64>| StoreDefinition {
+        kind: StoreKind::Hybrid,
+        stream: Some(StreamSettings {
+            ttl_ms,
+            write_keys_per_second,
+            ..StreamSettings::of(StreamSource::Log(1))
+        }),
+        ..definition("s")
+    };
+    speak(&mut cluster, PROTOCOL_OF_TYPES - 1);
+    let old = |created: Result<_, OperatorError>| matches!(created, Err(OperatorError::NotYetSpoken { .. }));
+    assert!(old(operator::create_store(&cluster.view, hybrid(Some(5), None), 7)));
+    assert!(old(operator::create_store(&cluster.view, hybrid(None, Some(5)), 7)));
+    let created = operator::create_store(&cluster.view, hybrid(None, None), 7).unwrap();
+    assert!(cluster.apply(&created));
+    let limited = StoreChange {
+        stream: Some(StreamChange {
+            ttl_ms: Some(Some(5)),
+            ..StreamChange::default()
+        }),
+        ..StoreChange::default()
+    };
+    assert!(old(operator::alter_store(&cluster.view, &name("s"), &limited, 9)));
+    speak(&mut cluster, PROTOCOL_OF_TYPES);
+    assert!(operator::alter_store(&cluster.view, &name("s"), &limited, 9).is_ok());
 }
 
 #[test]
