@@ -26,11 +26,12 @@ pub use clock::ClockReading;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
 pub use feed::{BegunElsewhere, Feed, FeedOptions, FeedStatus, SourceStatus};
+pub use fondaco_format::Lifetimes;
 pub use ingest::{Ingest, Pace, take_step};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use overlay::{
-    Applied, Below, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
+    Applied, Below, Clock, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
     drop_after_losses,
 };
 pub use progress::LostRecords;

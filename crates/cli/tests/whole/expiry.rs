@@ -110,7 +110,6 @@ fn keys_of_a_hybrid_store_are_absent_once_their_time_is_over() {
     let node = Node::dev(&data);
     until("the version to answer", || get(&node, "s:last").is_some());
     check(&node);
-    let first: u64 = node.json(&["versions", "s"])[0]["version"].as_u64().unwrap();
 
     // A version of old data has expired as a whole, but for later events.
     push(&node, &csv, &["--as-of", &(now_ms - 90 * MINUTE_MS).to_string()]);
@@ -118,10 +117,6 @@ fn keys_of_a_hybrid_store_are_absent_once_their_time_is_over() {
     assert_eq!(get(&node, "s:new").as_deref(), Some("event"));
     node.done(&["rollback", "s"]);
     check(&node);
-    assert_eq!(
-        node.json(&["store", "show", "s"])["current"].as_u64().unwrap_or(first),
-        first
-    );
 
     // A difference has a time of its own, and the records that it leaves keep theirs.
     push(&node, &csv, &["--as-of", &as_of_ms.to_string()]);

@@ -89,13 +89,19 @@ impl World {
             self.outcome.compared += 1;
             self.outcome.compared_after_losses += u64::from(has_all && version.has_lost);
             let below = base(self.shared.seed, version.number, key);
+            let below_lives = self
+                .scenario
+                .ttl_ms
+                .is_none_or(|ttl_ms| self.now_ms < version.data_ms + ttl_ms);
             let answer = match found {
-                Found::Nothing => below.clone(),
+                Found::Nothing => below.clone().filter(|_| below_lives),
                 Found::Value(value) => Some(value),
                 Found::Deleted => None,
                 found @ (Found::Unknown | Found::Behind) => return Err(format!("{key:?}: {found:?}")),
             };
-            let expected = model.value(key, below);
+            let (last, end_ms) = model.value(key, below, version.data_ms, self.scenario.ttl_ms);
+            self.outcome.expired += u64::from(last.is_some() && end_ms <= self.now_ms);
+            let expected = last.filter(|_| self.now_ms < end_ms);
             if has_all && answer != expected {
                 let told = model.told(key);
                 return Err(format!(
@@ -110,7 +116,8 @@ impl World {
         }
         self.outcome.updates += model.updates();
         self.outcome.updates_kept += kept(node, version, self)?;
-        compare_keys(overlay, &model, !self.unsure.contains(&number))?;
+        let expired_ms = self.scenario.ttl_ms.map(|ttl_ms| self.now_ms.saturating_sub(ttl_ms));
+        self.outcome.deleted += compare_keys(overlay, &model, expired_ms, !self.unsure.contains(&number))?;
         if !version.has_lost {
             self.compare_counts(number, version, overlay, &model.counts)?;
         }
@@ -176,6 +183,13 @@ impl World {
         let Some(&time_ms) = self.times_ms.get(&value) else {
             return Ok(());
         };
+        if self
+            .scenario
+            .ttl_ms
+            .is_some_and(|ttl_ms| time_ms + ttl_ms <= self.now_ms)
+        {
+            return told(format!("{value:?} of {time_ms} has expired"));
+        }
         if version.as_of_ms.is_some_and(|as_of_ms| time_ms <= as_of_ms) {
             return told(format!("{value:?} of {time_ms} is cut"));
         }
@@ -226,12 +240,17 @@ fn kept(node: &Node, version: &Version, world: &World) -> Result<u64, String> {
     Ok(rows.count() as u64)
 }
 
-fn compare_keys(overlay: &Overlay, model: &Model, is_sure: bool) -> Result<(), String> {
+/// Compares the keys that have events. Those whose events have expired by a time may have been deleted: returns how many.
+fn compare_keys(overlay: &Overlay, model: &Model, expired_ms: Option<u64>, is_sure: bool) -> Result<u64, String> {
     let all = overlay.keys((PartitionId::new(0), 0), None, usize::MAX);
     let (keys, _) = all.map_err(|error| error.to_string())?;
     let keys: BTreeSet<&Bytes> = keys.iter().map(|(key, _)| key).collect();
     let expected: BTreeSet<&Bytes> = model.keys().collect();
-    if keys != expected {
+    let may_be_gone = |key: &Bytes| {
+        expired_ms.is_some_and(|expired_ms| model.latest_ms(key).is_some_and(|last_ms| last_ms <= expired_ms))
+    };
+    let gone: BTreeSet<&Bytes> = expected.difference(&keys).copied().collect();
+    if !keys.is_subset(&expected) || !gone.iter().all(|key| may_be_gone(key)) {
         return Err(format!(
             "it has events of the keys {keys:?}, and should of {expected:?}"
         ));
@@ -240,5 +259,5 @@ fn compare_keys(overlay: &Overlay, model: &Model, is_sure: bool) -> Result<(), S
     if is_sure && counted != keys.len() as u64 {
         return Err(format!("it counts {counted} keys, and has {}", keys.len()));
     }
-    Ok(())
+    Ok(gone.len() as u64)
 }

@@ -105,16 +105,29 @@ impl Model {
         events.filter(|event| matches!(event.kind, Kind::Update(..))).count() as u64
     }
 
-    /// The value of a key after its events, given the version's value.
-    pub(super) fn value(&self, key: &[u8], mut value: Option<Bytes>) -> Option<Bytes> {
+    /// The value of a key after its events, and when it expires, given the version's value and the time of that.
+    pub(super) fn value(
+        &self,
+        key: &[u8],
+        mut value: Option<Bytes>,
+        mut time_ms: u64,
+        ttl_ms: Option<u64>,
+    ) -> (Option<Bytes>, u64) {
+        let end_ms = |time_ms: u64| ttl_ms.map_or(u64::MAX, |ttl_ms| time_ms + ttl_ms);
         for event in self.events.get(key).into_iter().flatten() {
             value = match &event.kind {
                 Kind::Put(new) => Some(new.clone()),
                 Kind::Delete => None,
-                Kind::Update(_, text) => updated(value, text),
+                Kind::Update(_, text) => updated(value.filter(|_| event.time_ms < end_ms(time_ms)), text),
             };
+            time_ms = event.time_ms;
         }
-        value
+        (value, end_ms(time_ms))
+    }
+
+    /// The time of the latest event of a key.
+    pub(super) fn latest_ms(&self, key: &[u8]) -> Option<u64> {
+        Some(self.events.get(key)?.last()?.time_ms)
     }
 
     /// The events of a key, as text.

@@ -10,8 +10,8 @@ use fastrand::Rng;
 use fondaco_engine::Engine;
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, Partitioner, StoreName, VersionNumber, slot_of_key};
 use fondaco_stream::{
-    Alarm, Batch, BegunElsewhere, ClockReading, Event, Feed, FeedOptions, Logged, Overlay, OverlayOptions, Poison,
-    Source, StreamError, take_step,
+    Alarm, Batch, BegunElsewhere, ClockReading, Event, Feed, FeedOptions, Lifetimes, Logged, Overlay, OverlayOptions,
+    Poison, Source, StreamError, take_step,
 };
 use parking_lot::Mutex;
 
@@ -30,6 +30,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 pub(super) struct Version {
     pub(super) number: VersionNumber,
     pub(super) as_of_ms: Option<u64>,
+    /// The time of its records.
+    pub(super) data_ms: u64,
     pub(super) start_ms: u64,
     /// How many losses of records there were before.
     pub(super) losses: u64,
@@ -46,6 +48,7 @@ pub(super) struct Shared {
     pub(super) partitioned: Option<PartitionCount>,
     pub(super) grace_ms: u64,
     pub(super) lag_ms_max: u64,
+    pub(super) ttl_ms: Option<u64>,
     pub(super) flaw: Option<Flaw>,
     pub(super) is_traced: bool,
     pub(super) began: Instant,
@@ -85,7 +88,10 @@ impl Shared {
                 Some(_) => Partitioner::Store,
                 None => Partitioner::Any,
             },
-            lifetimes: None,
+            lifetimes: self.ttl_ms.map(|ttl_ms| Lifetimes {
+                ttl_ms,
+                undated_unix_ms: version.data_ms,
+            }),
         }
     }
 }
@@ -272,6 +278,8 @@ impl Node {
         };
         let engine: Arc<dyn Engine> = Arc::new(self.disk.clone());
         let overlay = Overlay::open(engine, self.shared.options(version), Arc::new(below), Arc::default())?;
+        let shared = Arc::clone(&self.shared);
+        let overlay = overlay.with_clock(Box::new(move || shared.topic.lock().now_ms));
         let source = NodeSource {
             node: Arc::downgrade(self),
         };

@@ -21,6 +21,8 @@ pub struct Scenario {
     pub grace_ms: u64,
     /// How old the newest event that was read may be when a version begins to answer, in milliseconds.
     pub lag_ms_max: u64,
+    /// How long events and records of versions live, in milliseconds, if they expire.
+    pub ttl_ms: Option<u64>,
     /// The percentage of updates among events. The others are values and deletions.
     pub updates: u8,
     /// The losses of records that the topic may have.
@@ -75,6 +77,8 @@ impl Scenario {
             keys: [rng.usize(1..=4), rng.usize(5..=24)][rng.usize(..2)],
             grace_ms: [2_000, 20_000, 120_000][rng.usize(..3)],
             lag_ms_max: [0, 500, 10_000][rng.usize(..3)],
+            // Drawn by itself: the other choices of a seed do not depend on it.
+            ttl_ms: [None, Some(2_000), Some(30_000), Some(300_000)][Rng::with_seed(seed ^ 0x771).usize(..4)],
             updates: [0, 60, 90, 100][rng.usize(..4)],
             source: match rng.u8(..8) {
                 0 => Source::Forgets,

@@ -66,6 +66,10 @@ pub struct Outcome {
     pub compared: u64,
     /// Of these, answers of nodes that say that they have lost no records, although some were deleted.
     pub compared_after_losses: u64,
+    /// Of these, answers without a value, which had one that has expired.
+    pub expired: u64,
+    /// Keys whose expired events were deleted.
+    pub deleted: u64,
     /// Answers that were looked at while things failed.
     pub peeked: u64,
     /// Processes that were killed.
@@ -138,6 +142,7 @@ impl World {
                 .unwrap_or_else(|error| unreachable!("{error}")),
             grace_ms: scenario.grace_ms,
             lag_ms_max: scenario.lag_ms_max,
+            ttl_ms: scenario.ttl_ms,
             flaw: scenario.flaw,
             is_traced,
             began: Instant::now(),
@@ -307,6 +312,7 @@ impl World {
         let version = Version {
             number,
             as_of_ms,
+            data_ms: as_of_ms.unwrap_or(self.now_ms),
             start_ms: as_of_ms.unwrap_or(self.now_ms) - rewind_ms,
             losses: self.shared.topic.lock().losses,
             has_lost: false,

@@ -23,7 +23,7 @@ fn all_nodes_answer_as_the_events_in_order() {
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     println!(
         "{} seeds: {} records, {} applied, {} cut, {} late, {} repeated; {} of {} updates kept; {} answers compared, {} of them \
-         after losses, {} looked at; {} kills, {} losses of power, {} failed writes, {} moves, {} pushes, {} losses of records",
+         after losses, {} expired; {} keys deleted; {} looked at; {} kills, {} losses of power, {} failed writes, {} moves, {} pushes, {} losses of records",
         outcomes.len(),
         sum(|outcome| outcome.records),
         sum(|outcome| outcome.applied),
@@ -34,6 +34,8 @@ fn all_nodes_answer_as_the_events_in_order() {
         sum(|outcome| outcome.updates),
         sum(|outcome| outcome.compared),
         sum(|outcome| outcome.compared_after_losses),
+        sum(|outcome| outcome.expired),
+        sum(|outcome| outcome.deleted),
         sum(|outcome| outcome.peeked),
         sum(|outcome| outcome.kills),
         sum(|outcome| outcome.power_losses),
@@ -56,7 +58,9 @@ fn all_nodes_answer_as_the_events_in_order() {
         often.into_iter().all(|of| sum(of) > seeds),
         "too little happens to show anything"
     );
-    let seldom: [fn(&Outcome) -> u64; 5] = [
+    let seldom: [fn(&Outcome) -> u64; 7] = [
+        |outcome| outcome.expired,
+        |outcome| outcome.deleted,
         |outcome| outcome.compared_after_losses,
         |outcome| outcome.repeated,
         |outcome| outcome.power_losses,

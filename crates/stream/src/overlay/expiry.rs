@@ -12,9 +12,11 @@ use fondaco_engine::WriteBatch;
 
 use super::record::Record;
 use super::{Found, Overlay};
-use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::overlay::options::OverlayOptions;
+
+/// Returns the time, in milliseconds since 1970.
+pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// How many records are looked at in one turn.
 const LOOKED_AT_MAX: usize = 4096;
@@ -24,11 +26,6 @@ impl OverlayOptions {
     pub(super) fn expires_ms(&self, time_ms: u64) -> u64 {
         self.lifetimes
             .map_or(u64::MAX, |lifetimes| lifetimes.expires_unix_ms(Some(time_ms)))
-    }
-
-    /// The time at which values are read that have yet to expire; 0 if they do not.
-    pub(super) fn read_ms(&self) -> u64 {
-        self.lifetimes.map_or(0, |_| ClockReading::now().unix_ms)
     }
 }
 
@@ -43,6 +40,18 @@ impl Record {
 }
 
 impl Overlay {
+    /// Reads the time from another clock than that of the machine, in milliseconds since 1970.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The time at which values are read that have yet to expire; 0 if they do not.
+    pub(super) fn read_ms(&self) -> u64 {
+        self.options.lifetimes.map_or(0, |_| (self.clock)())
+    }
+
     /// When the value expires that [`find`](Self::find) returns for a key, in milliseconds since 1970; `None` without a value,
     /// and if it does not expire.
     ///

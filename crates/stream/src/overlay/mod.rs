@@ -32,12 +32,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
 use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, begun, poisoned};
 use crate::rules::{LiveRules, Missing};
 use crate::source::Batch;
 
+pub use self::expiry::Clock;
 pub use self::loss::{drop_after_loss, drop_after_losses};
 pub use self::options::OverlayOptions;
 pub use self::record::EVENT_KEY_BYTES_MAX;
@@ -76,6 +78,7 @@ pub struct Overlay {
     base: Below,
     /// Of its values.
     rules: Arc<LiveRules>,
+    clock: Clock,
     filter: ArcSwap<Filter>,
     /// Locked while events are applied.
     progress: Mutex<Progress>,
@@ -181,6 +184,7 @@ impl Overlay {
             events,
             base,
             rules,
+            clock: Box::new(|| ClockReading::now().unix_ms),
             is_unsure: AtomicBool::new(false),
         };
         let mut hashes = Vec::new();
@@ -250,7 +254,7 @@ impl Overlay {
         let mut places = ends.iter().map(|&(at, _)| at);
         let table_keys: SmallVec<[_; 1]> = each.collect();
         let mut bytes = 0;
-        let now_ms = self.options.read_ms();
+        let now_ms = self.read_ms();
         let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {
             let said = match hot {
                 Hot::Found(record) if record.len() > record_bytes_max => None,
@@ -282,9 +286,7 @@ impl Overlay {
     /// An error of the engine, or damaged data.
     pub fn find(&self, key: &[u8]) -> Result<Found, StreamError> {
         let record = self.record(key)?;
-        let found = record.map_or(Found::Nothing, |record| {
-            record.found(&self.options, self.options.read_ms())
-        });
+        let found = record.map_or(Found::Nothing, |record| record.found(&self.options, self.read_ms()));
         // Checked after the lookup: the records of a partition are deleted after it has ceased to answer.
         Ok(if self.answers(key) { found } else { Found::Behind })
     }
@@ -349,7 +351,7 @@ impl Overlay {
     ) -> Result<Keys, StreamError> {
         let end = to.map(|(partition, hash)| place(partition, hash));
         let (mut keys, mut bytes) = (Vec::new(), 0);
-        let (mut last, now_ms) = (None, self.options.read_ms());
+        let (mut last, now_ms) = (None, self.read_ms());
         for entry in self
             .table
             .scan(&place(from.0, from.1), end.as_ref().map(|end| &end[..]))?
