@@ -86,6 +86,7 @@ pub fn run(arguments: &LoadArguments) -> Result<()> {
             prefix: format!("{}:", arguments.store),
             keys: keys.clone(),
             keys_per_request: arguments.keys_per_request,
+            deadline_ms: None,
             writes: Writes {
                 share: arguments.writes,
                 value_bytes: arguments.value_bytes,

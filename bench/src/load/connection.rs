@@ -20,6 +20,17 @@ const WRITTEN: u64 = u64::MAX;
 struct Whole {
     bytes: usize,
     error: Option<String>,
+    /// How many of its keys are late.
+    late: u64,
+}
+
+/// The keys of each request.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// `GET` for one, `MGET` for more.
+    pub keys_per_request: usize,
+    /// `FONDACO.MGET` with this deadline, and null for keys that are late.
+    pub deadline_ms: Option<u64>,
 }
 
 /// The bytes on the wire before the digits of each key with this prefix.
@@ -90,13 +101,21 @@ impl Connection {
 
     /// Adds a request to the buffer; `key_head` is [`key_head`] of the prefix.
     #[inline]
-    pub fn request(&mut self, key_head: &[u8], keys_per_request: usize, keys: &mut Keys, due: Instant) {
-        if keys_per_request == 1 {
-            self.output.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
-        } else {
-            // Writing to a Vec cannot fail.
-            let _ = write!(self.output, "*{}\r\n$4\r\nMGET\r\n", keys_per_request + 1);
-        }
+    pub fn request(&mut self, key_head: &[u8], asked: Asked, keys: &mut Keys, due: Instant) {
+        let Asked {
+            keys_per_request,
+            deadline_ms,
+        } = asked;
+        // Writing to a Vec cannot fail.
+        let _ = match deadline_ms {
+            Some(ms) => {
+                let (count, ms) = (keys_per_request + 4, ms.to_string());
+                let head = format!("*{count}\r\n$12\r\nFONDACO.MGET\r\n$8\r\nDEADLINE\r\n");
+                write!(self.output, "{head}${}\r\n{ms}\r\n$7\r\nPARTIAL\r\n", ms.len())
+            }
+            None if keys_per_request == 1 => self.output.write_all(b"*2\r\n$3\r\nGET\r\n"),
+            None => write!(self.output, "*{}\r\n$4\r\nMGET\r\n", keys_per_request + 1),
+        };
         for _ in 0..keys_per_request {
             let id = keys.next();
             self.output.extend_from_slice(key_head);
@@ -132,12 +151,12 @@ impl Connection {
     }
 
     /// Reads once, and reports each answered request: its due time, the time of the answer, and the error, if it or one
-    /// of its keys failed.
+    /// of its keys failed; and how many of its keys are late.
     pub fn receive(
         &mut self,
         prefix: &str,
-        keys_per_request: usize,
-        mut answered: impl FnMut(Instant, Instant, Option<String>) -> Result<()>,
+        asked: Asked,
+        mut answered: impl FnMut(Instant, Instant, Option<String>, u64) -> Result<()>,
     ) -> Result<()> {
         if self.filled == self.input.len() {
             if self.parsed > 0 {
@@ -155,11 +174,11 @@ impl Connection {
             Err(error) => return Err(error).context("could not read an answer"),
         }
         let now = Instant::now();
-        while let Some(whole) = self.whole_answer(prefix, keys_per_request)? {
+        while let Some(whole) = self.whole_answer(prefix, asked)? {
             self.parsed += whole.bytes;
-            self.asked.drain(..keys_per_request);
+            self.asked.drain(..asked.keys_per_request);
             let due = self.due.pop_front().context("an answer without a request")?;
-            answered(due, now, whole.error)?;
+            answered(due, now, whole.error, whole.late)?;
         }
         if self.parsed == self.filled {
             (self.parsed, self.filled) = (0, 0);
@@ -168,28 +187,33 @@ impl Connection {
     }
 
     /// The length of the first answer, if it is complete; checks its values.
-    fn whole_answer(&self, prefix: &str, keys_per_request: usize) -> Result<Option<Whole>> {
+    fn whole_answer(&self, prefix: &str, asked: Asked) -> Result<Option<Whole>> {
+        let Asked {
+            keys_per_request,
+            deadline_ms,
+        } = asked;
+        let is_partial = deadline_ms.is_some();
         let input = &self.input[self.parsed..self.filled];
         let mut at = 0;
-        let mut error = None;
+        let (mut error, mut late) = (None, 0);
         if self.asked.front() == Some(&WRITTEN) {
             return match parse_head(input)? {
                 None => Ok(None),
-                Some((Head::Ok, bytes)) => Ok(Some(Whole { bytes, error: None })),
+                Some((Head::Ok, bytes)) => Ok(Some(Whole { bytes, error, late })),
                 Some((Head::Error(text), bytes)) => {
                     let error = Some(text);
-                    Ok(Some(Whole { bytes, error }))
+                    Ok(Some(Whole { bytes, error, late }))
                 }
                 Some((other, _)) => bail!("SET is answered by {other:?}"),
             };
         }
-        if keys_per_request > 1 {
+        if keys_per_request > 1 || is_partial {
             match parse_head(input)? {
                 None => return Ok(None),
-                Some((Head::Array(count), bytes)) if count == keys_per_request => at = bytes,
+                Some((Head::Array(count), bytes)) if count == keys_per_request + usize::from(is_partial) => at = bytes,
                 Some((Head::Error(text), bytes)) => {
                     let error = Some(text);
-                    return Ok(Some(Whole { bytes, error }));
+                    return Ok(Some(Whole { bytes, error, late }));
                 }
                 Some((other, _)) => bail!("MGET of {keys_per_request} keys is answered by {other:?}"),
             }
@@ -203,6 +227,11 @@ impl Connection {
                 Head::Error(text) => {
                     at += bytes;
                     error = Some(text);
+                    continue;
+                }
+                Head::Null if is_partial => {
+                    at += bytes;
+                    late += 1;
                     continue;
                 }
                 head => bail!("a key that exists is answered by {head:?}"),
@@ -219,6 +248,58 @@ impl Connection {
                 String::from_utf8_lossy(&key(id))
             );
         }
-        Ok(Some(Whole { bytes: at, error }))
+        if is_partial {
+            let Some(bytes) = late_list(&input[at..], late)? else {
+                return Ok(None);
+            };
+            at += bytes;
+        }
+        Ok(Some(Whole { bytes: at, error, late }))
+    }
+}
+
+/// The length of the list of late keys at the end of an answer, if it is complete: their reason and places, or null.
+///
+/// # Errors
+/// It does not have this many keys.
+fn late_list(input: &[u8], late: u64) -> Result<Option<usize>> {
+    let Some((head, mut at)) = parse_head(input)? else {
+        return Ok(None);
+    };
+    let elements = match head {
+        Head::Null => 0,
+        Head::Array(elements) => elements,
+        head => bail!("the list of late keys is {head:?}"),
+    };
+    ensure!(
+        elements as u64 == late + u64::from(late > 0),
+        "{elements} elements are about {late} late keys"
+    );
+    for _ in 0..elements {
+        let Some((head, bytes)) = parse_head(input.get(at..).unwrap_or_default())? else {
+            return Ok(None);
+        };
+        at += bytes;
+        if let Head::Bulk(reason_bytes) = head {
+            at += reason_bytes + 2;
+        }
+    }
+    Ok((at <= input.len()).then_some(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_late_keys_has_a_reason_and_a_place_for_each() {
+        let whole = b"*3\r\n$7\r\nTIMEOUT\r\n:4\r\n:17\r\n";
+        assert_eq!(late_list(whole, 2).unwrap(), Some(whole.len()));
+        for end in 0..whole.len() {
+            assert_eq!(late_list(&whole[..end], 2).unwrap(), None, "{end} bytes");
+        }
+        assert!(late_list(whole, 1).is_err());
+        assert_eq!(late_list(b"$-1\r\n+OK\r\n", 0).unwrap(), Some(5));
+        assert!(late_list(b"$-1\r\n", 1).is_err());
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
-use super::connection::{Connection, key_head};
+use super::connection::{Asked, Connection, key_head};
 use super::{Answered, Group, GroupReport, Keys, Span, new_histogram, record};
 
 /// The longest wait before checking the clock.
@@ -29,6 +29,7 @@ struct Running {
     /// The due time of a paced group's next request.
     due: Instant,
     requests: u64,
+    late: u64,
     latencies: Histogram<u64>,
     each: Vec<Answered>,
     error: Option<String>,
@@ -70,6 +71,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
             turn: 0,
             due: started,
             requests: 0,
+            late: 0,
             latencies: new_histogram()?,
             each: Vec::new(),
             error: None,
@@ -113,13 +115,9 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
         for event in &events {
             let (number, connection) = &mut connections[event.data.u64() as usize];
             let group = &mut running[*number];
-            let Group {
-                prefix,
-                keys_per_request,
-                keep_each,
-                ..
-            } = &group.group;
-            connection.receive(prefix, *keys_per_request, |due, answered, error| {
+            let asked = asked(&group.group);
+            let Group { prefix, keep_each, .. } = &group.group;
+            connection.receive(prefix, asked, |due, answered, error, late| {
                 last_answer = answered;
                 if due < counted_from {
                     return Ok(());
@@ -130,6 +128,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
                     (Some(_), true) => {}
                     (None, _) => {
                         group.requests += 1;
+                        group.late += late;
                         record(&mut group.latencies, latency);
                     }
                 }
@@ -161,6 +160,7 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
     let seconds = ended.saturating_duration_since(counted_from).as_secs_f64();
     let report = |group: Running| GroupReport {
         requests: group.requests,
+        late: group.late,
         seconds,
         latencies: group.latencies,
         each: group.each,
@@ -169,13 +169,20 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
     Ok(running.into_iter().map(report).collect())
 }
 
+fn asked(group: &Group) -> Asked {
+    Asked {
+        keys_per_request: group.keys_per_request,
+        deadline_ms: group.deadline_ms,
+    }
+}
+
 /// Adds the next request to the buffer of a connection.
 #[inline]
 fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut Connection, due: Instant) {
     if group.writes.share > 0.0 && keys.chance(group.writes.share) {
         connection.write(key_head, group.writes.value_bytes, keys.next(), due);
     } else {
-        connection.request(key_head, group.keys_per_request, keys, due);
+        connection.request(key_head, asked(group), keys, due);
     }
 }
 

@@ -139,6 +139,7 @@ impl Library {
         ensure!(requests > 0, "no request was answered: {load:?}");
         Ok(GroupReport {
             requests,
+            late: 0,
             seconds: (ended - counted_from).as_secs_f64(),
             latencies,
             each: Vec::new(),

@@ -49,6 +49,8 @@ pub struct Group {
     pub keys: KeyChoice,
     /// The number of keys per request: `GET` for one, `MGET` for more.
     pub keys_per_request: usize,
+    /// The deadline of each request, at which keys may be late: `FONDACO.MGET`.
+    pub deadline_ms: Option<u64>,
     /// The writes among the requests.
     pub writes: Writes,
     /// Keep each answered request, and continue after an error.
@@ -70,6 +72,8 @@ pub struct Writes {
 pub struct GroupReport {
     /// The number of requests answered after the warm-up.
     pub requests: u64,
+    /// The number of their keys that were late.
+    pub late: u64,
     /// The measured time.
     pub seconds: f64,
     /// Latencies from due time to answer, in nanoseconds.
@@ -102,6 +106,7 @@ impl Group {
             prefix: format!("{store}:"),
             keys,
             keys_per_request: 1,
+            deadline_ms: None,
             writes: Writes::default(),
             keep_each: false,
         }
@@ -139,6 +144,7 @@ impl GroupReport {
         let mut all = reports.next().context("no load")?;
         for report in reports {
             all.requests += report.requests;
+            all.late += report.late;
             all.latencies.add(&report.latencies)?;
             all.each.extend(report.each);
             all.error = all.error.or(report.error);

@@ -1,4 +1,4 @@
-//! Parses the subset of RESP for answers to `GET`, `MGET` and `SET`.
+//! Parses the subset of RESP for answers to `GET`, `MGET`, `FONDACO.MGET` and `SET`.
 
 use anyhow::{Result, bail};
 
@@ -13,6 +13,8 @@ pub enum Head {
     Array(usize),
     /// `OK`.
     Ok,
+    /// A number.
+    Integer(usize),
     /// An error, with its text.
     Error(String),
 }
@@ -20,7 +22,7 @@ pub enum Head {
 /// Parses the first line of an answer; returns it with its length including the line break. `None` if it is incomplete.
 ///
 /// # Errors
-/// An answer of a type that neither `GET` nor `SET` has.
+/// An answer of a type that none of them has.
 #[inline]
 pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -32,6 +34,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
         Some((b'$', digits)) => Head::Bulk(number(digits)?),
         Some((b'*', digits)) => Head::Array(number(digits)?),
         Some((b'+', b"OK")) => Head::Ok,
+        Some((b':', digits)) => Head::Integer(number(digits)?),
         Some((b'-', text)) => Head::Error(String::from_utf8_lossy(text).into_owned()),
         _ => bail!("the server answers {:?}", String::from_utf8_lossy(line)),
     };
@@ -63,7 +66,8 @@ mod tests {
         assert_eq!(head(b"+OK\r\n"), Some((Head::Ok, 5)));
         assert_eq!(head(b"$12"), None);
         assert_eq!(head(b"-ERR no\r\n"), Some((Head::Error("ERR no".into()), 9)));
-        assert!(parse_head(b":1\r\n").is_err());
+        assert_eq!(head(b":7\r\n"), Some((Head::Integer(7), 4)));
+        assert!(parse_head(b":-1\r\n").is_err());
         assert!(parse_head(b"$1x\r\n").is_err());
     }
 }

@@ -106,6 +106,7 @@ impl Client {
         }
         Ok(GroupReport {
             requests,
+            late: 0,
             seconds: measured.as_secs_f64(),
             latencies,
             each: Vec::new(),

@@ -177,6 +177,8 @@ pub struct Step {
     /// Half of the median of this figure, in place of a rate.
     pub half_of: Option<String>,
     pub keys_per_request: usize,
+    /// The deadline of each request, at which keys may be late: `FONDACO.MGET` with `PARTIAL`.
+    pub deadline_ms: Option<u64>,
     /// Whether rates count keys, not requests.
     pub counts_keys: bool,
     /// The share of writes, 0 to 1.
@@ -231,6 +233,7 @@ impl Default for Step {
             rate: None,
             half_of: None,
             keys_per_request: 1,
+            deadline_ms: None,
             counts_keys: false,
             writes: 0.0,
             synced: false,

@@ -141,6 +141,7 @@ pub fn benchmark(
     ensure!(per_second > 0.0, "redis-benchmark printed {output:?}");
     Ok(GroupReport {
         requests,
+        late: 0,
         seconds: requests as f64 / per_second,
         latencies: new_histogram()?,
         each: Vec::new(),

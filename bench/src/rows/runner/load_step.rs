@@ -123,6 +123,10 @@ impl Running<'_> {
                 ("nodes cost", "µs", nodes / requests * 1e6),
             ],
         );
+        if step.deadline_ms.is_some() {
+            let late = costed.report.late as f64 / requests / step.keys_per_request as f64;
+            self.add(&format!("{name} late"), "%", late * 100.0);
+        }
         if let Some(counts) = counts {
             self.count(step, &counts);
         }
@@ -270,6 +274,7 @@ impl Running<'_> {
             pipeline: step.pipeline,
             rate: rate.map(|rate| rate / share as f64),
             keys_per_request: step.keys_per_request,
+            deadline_ms: step.deadline_ms,
             writes: self.writes(step),
             ..Group::gets(address, &step.store, keys)
         };
