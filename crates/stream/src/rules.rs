@@ -16,7 +16,8 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use fondaco_model::ValueType;
 use fondaco_schema::{
-    Schema, Schemas, Update, ValueError, ValueRules, check_value, put_id, read_id, read_message_indexes, read_registry_id,
+    Schema, Schemas, Update, ValueError, ValueRules, check_value, put_id, read_id, read_message_indexes,
+    read_registry_id,
 };
 use parking_lot::{Condvar, Mutex};
 

@@ -35,7 +35,7 @@ fn open(engine: &Arc<dyn Engine>) -> Arc<Overlay> {
     let overlay = open_on(
         engine,
         None,
-        Arc::new(move |key| Ok((key == b"below").then(|| value.clone()))),
+        Arc::new(move |key| Ok((key == b"below").then(|| (value.clone(), None)))),
     );
     overlay.rules().set(rules(&[OLD]));
     overlay
