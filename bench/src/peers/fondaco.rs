@@ -38,6 +38,7 @@ pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) 
         threads: thread::available_parallelism().map_or(1, usize::from),
         partitions: PartitionCount::try_from(PARTITIONS)?,
         cut_unix_ms: None,
+        times: None,
         compression: Compression::None,
         chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
         output: Location::local(dir),
