@@ -84,7 +84,7 @@ impl Values {
     }
 
     /// The value of a key; `None` if it does not exist, or is late and may be.
-    fn value<'a>(found: &'a Result<Option<Bytes>, ClientError>, may_be_late: bool) -> Result<Option<&'a [u8]>, Fault> {
+    fn value(found: &Result<Option<Bytes>, ClientError>, may_be_late: bool) -> Result<Option<&[u8]>, Fault> {
         match found {
             Ok(value) => Ok(value.as_deref()),
             Err(error) if may_be_late && error.is_late() => Ok(None),
