@@ -86,8 +86,8 @@ class Store:
         """Some fields of the values of many keys, as the newest schema of the store has them, or the one with this id. The nodes
         read them, so that no other bytes travel. A value for which a condition does not hold counts as missing.
 
-        ``to_arrow()`` has a typed column for each field, ``rows()`` dictionaries; an element is a JSON object or, with ``raw``, an
-        encoded record of just these fields.
+        ``to_arrow()`` has a typed column for each field, ``rows()`` dictionaries, or the value of the only field; an element is a
+        JSON object or, with ``raw``, an encoded record of just these fields.
 
         >>> people.fields([1, 2], ["name", "age"], where=[("age", ">", 40)]).rows()
         [None, {'name': 'Bea', 'age': 41}]
@@ -114,7 +114,7 @@ class Store:
         >>> people.scores([1, 2], "tastes", [1.0, 0.5]).to_arrow().to_pandas()["score"].tolist()
         [2.0, 3.5]
         >>> people.scores([1, 2], "tastes", operation="count", top=1).rows()
-        [{'count': 2}]
+        [2]
         """
         words: list[str | bytes] = [operation.upper(), field]
         if vector is not None:
