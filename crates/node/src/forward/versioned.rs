@@ -63,7 +63,7 @@ impl Forwarder {
             let record = record.map_err(|error| error_reply(&error))?;
             let store = catalog.versioned(wanted.store);
             let current = match store {
-                Some(store) => value_of(&record, &store, now_unix_ms)?.map(|current| current.value),
+                Some(store) => value_of(&record, store, now_unix_ms)?.map(|current| current.value),
                 None => resolve(&record, Resolution::default(), now_unix_ms)
                     .values
                     .into_iter()
