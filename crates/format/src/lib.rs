@@ -51,7 +51,7 @@ pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;
 pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
-pub use version::{ColdRead, ColdStep, Lifetimes, Lookup, Probe, Value, Version};
+pub use version::{ColdRead, ColdStep, Dated, Lifetimes, Lookup, Probe, Value, Version};
 
 /// The format version that this library writes. Version 3, of the build that plays the next release, differs by its
 /// number only.

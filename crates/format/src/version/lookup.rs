@@ -116,6 +116,9 @@ impl Deref for Value<'_> {
     }
 }
 
+/// A value, with the time of its record in milliseconds since 1970 if that has one.
+pub type Dated = (Vec<u8>, Option<u64>);
+
 impl Version {
     /// Looks up a key, waiting for the disk if necessary: usually once, and never for data in memory.
     ///
@@ -149,7 +152,7 @@ impl Version {
     ///
     /// # Errors
     /// As [`Version::get`].
-    pub fn get_dated(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, FormatError> {
+    pub fn get_dated(&self, key: &[u8]) -> Result<Option<Dated>, FormatError> {
         loop {
             let Some(value) = self.get_any(&self.probe(key), key)? else {
                 return Ok(None);

@@ -27,7 +27,7 @@ use fondaco_model::{PartitionId, SlotPrefix};
 pub use cold::{ColdRead, ColdStep};
 pub use lifetimes::Lifetimes;
 pub(crate) use lookup::prefetch;
-pub use lookup::{Lookup, Probe, Value};
+pub use lookup::{Dated, Lookup, Probe, Value};
 
 use crate::checksum::Checksum;
 use crate::chunk::reader::Chunk;
