@@ -123,7 +123,7 @@ pub struct VersionStream {
     /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
     #[serde(default)]
     pub begun_offsets: BTreeMap<u32, u64>,
-    /// Whether the store's quota of writes keeps the node from reading on now, though there are more records.
+    /// Whether the store's quota of writes keeps the node from reading on now.
     #[serde(default)]
     pub held_back: bool,
     /// The reason that keeps the node from reading the stream, if there is one.

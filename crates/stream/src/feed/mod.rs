@@ -167,7 +167,7 @@ pub struct FeedStatus {
     /// The watermark: no event up to this time is expected any more. In milliseconds since 1970; 0 if none was read
     /// since the process began.
     pub settled_ms: u64,
-    /// Whether the quota of writes keeps it from reading on now, and there are more records.
+    /// Whether the quota of writes keeps it from reading on now.
     pub is_held_back: bool,
     /// The reason that keeps it from reading, if there is one.
     pub error: Option<String>,
@@ -263,7 +263,7 @@ impl Feed {
             partitions: partitions.into_values().collect(),
             settled_ms: self.settled_ms(&state),
             is_held_back: self.opens(&state, now.at).is_some()
-                && state.cursors.values().any(|cursor| cursor.lag_records() > 0),
+                && state.cursors.values().any(|cursor| cursor.is_due(now.at)),
             error: state.error().cloned(),
             begun: self.overlay.begun(),
             lost: self.overlay.lost(),

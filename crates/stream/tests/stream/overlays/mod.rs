@@ -2,7 +2,6 @@
 
 mod engines;
 mod partitioned;
-mod quota;
 mod trimmed;
 
 use std::collections::BTreeMap;
