@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -16,8 +17,8 @@ from .graph import QueryResult
 from .options import ReadOptions, with_limits
 from .progress import Progress, chosen
 
-#: A key: text is UTF-8, an integer is its decimal digits.
-Key = Union[str, bytes, int]
+#: A key: text is UTF-8, an integer is its decimal digits, a tuple is a key of several parts.
+Key = Union[str, bytes, int, tuple[Union[str, bytes, int], ...]]
 
 #: Keys: any iterable of them, or an array of Arrow, numpy, pandas or Polars. (``Any``: arrays have no common type.)
 Keys = Any
@@ -170,6 +171,10 @@ class Store:
         numbers: str = "number",
         non_finite: str = "fail",
         value_type: str | None = None,
+        key_type: str | None = None,
+        schema: str | bytes | None = None,
+        message: str | None = None,
+        schema_id: int | None = None,
         compression: str = "none",
         create: bool = False,
         incremental: bool = False,
@@ -191,6 +196,11 @@ class Store:
         ``rows`` are a DataFrame of pandas or Polars, a table or a ``RecordBatchReader`` of pyarrow, or any object with
         ``__arrow_c_stream__``; they are read once, in batches. ``key`` names the column of the key, or several. The value
         is a JSON object of all other columns, of those in ``values``, or the column ``value`` as it is.
+
+        The store's ``value_type`` and ``key_type`` say how values and keys are encoded; of Avro and Protobuf the value is a
+        record of the newest schema of the store, or of ``schema_id``. With ``create``, ``schema`` (Avro's JSON, or a
+        serialized ``FileDescriptorSet`` and the full name ``message``) is registered. Several columns of ``key`` are the
+        parts of a tuple such as ``(string,integer)``, which look-ups take as a tuple of Python.
 
         With ``incremental`` the rows are a difference to the current version. ``run`` is an id, for instance a
         scheduler's: another try with the same id joins the first one, or repeats its answer. ``deploy=False`` only
@@ -214,6 +224,10 @@ class Store:
             "numbers": numbers,
             "non_finite": non_finite,
             "value_type": value_type,
+            "key_type": key_type,
+            "schema": base64.b64encode(schema).decode() if isinstance(schema, bytes) else schema,
+            "message": message,
+            "schema_id": schema_id,
             "compression": compression,
             "create": create,
             "incremental": incremental,

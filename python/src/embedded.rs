@@ -93,7 +93,7 @@ impl Reader {
         match &*known {
             Some((of, typed)) if *of == checksum => Arc::clone(typed),
             _ => {
-                let schema = TypedSchema::of(snapshot.schema(), snapshot.manifest().value_type);
+                let schema = TypedSchema::of_version(snapshot.manifest());
                 let typed = Arc::new(Typed::new(&schema));
                 *known = Some((checksum, Arc::clone(&typed)));
                 typed

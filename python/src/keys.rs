@@ -1,6 +1,6 @@
 //! Keys as Python gives them: a list, an Arrow array, or any object with `tolist()`, such as an array of numpy.
 //!
-//! Text is UTF-8, and an integer is its decimal digits, as a push writes them.
+//! Text is UTF-8, and an integer is its decimal digits, as a push writes them. A tuple is a key of several parts.
 
 use std::fmt::Write;
 
@@ -8,10 +8,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use bytes::{BufMut, Bytes, BytesMut};
-use fondaco_model::StoreName;
+use fondaco_model::{KeyPart, KeyType, StoreName};
 use fondaco_protocol::WireKey;
+use fondaco_schema::key_of_parts;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
 use crate::arrow::arrays;
 use crate::fault::Fault;
@@ -60,6 +61,8 @@ impl Collector<'_> {
             // Writing to a buffer does not fail.
             let _ = write!(self.buffer, "{}", key.str()?.to_str()?);
             self.finish()
+        } else if let Ok(parts) = key.cast::<PyTuple>() {
+            self.add_tuple(parts)
         } else if let Ok(number) = key.call_method0("__index__") {
             // A scalar of numpy.
             self.add_object(&number)
@@ -67,9 +70,35 @@ impl Collector<'_> {
             let (at, of) = (self.keys.len(), type_name(key));
             Err(Fault::bad_input(match key.is_none() {
                 true => format!("key {at} is null: leave it out"),
-                false => format!("key {at} is a {of}: keys are str, bytes or int"),
+                false => format!("key {at} is a {of}: keys are str, bytes or int, or tuples of these"),
             }))
         }
+    }
+
+    fn add_tuple(&mut self, tuple: &Bound<'_, PyTuple>) -> Result<(), Fault> {
+        let (mut types, mut parts) = (Vec::new(), Vec::new());
+        for part in tuple.iter() {
+            let (part_type, bytes) = if let Ok(text) = part.cast::<PyString>() {
+                (KeyPart::String, text.to_str()?.as_bytes().to_vec())
+            } else if let Ok(bytes) = part.cast::<PyBytes>() {
+                (KeyPart::Bytes, bytes.as_bytes().to_vec())
+            } else if part.is_instance_of::<PyInt>() && !part.is_instance_of::<PyBool>() {
+                (KeyPart::Integer, part.str()?.to_str()?.as_bytes().to_vec())
+            } else {
+                let (at, of) = (self.keys.len(), type_name(&part));
+                let text = format!("key {at} has a part that is a {of}: parts of keys are str, bytes or int");
+                return Err(Fault::bad_input(text));
+            };
+            types.push(part_type);
+            parts.push(bytes);
+        }
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let key = key_of_parts(&KeyType::Tuple(types), &parts);
+        let key = key.map_err(|(part, error)| {
+            let at = self.keys.len();
+            Fault::bad_input(format!("key {at}, part {}: {}", part + 1, error.reason))
+        })?;
+        self.add(&key)
     }
 
     fn add_array(&mut self, array: &ArrayRef) -> Result<(), Fault> {

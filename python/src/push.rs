@@ -9,12 +9,13 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use fondaco_admin::Endpoint;
-use fondaco_builder::{BuildError, BuildOptions, Phase, ValueSelection};
-use fondaco_model::{PartitionCount, StoreName, ValueType};
+use fondaco_builder::{BuildError, BuildOptions, Declaration, Phase, ValueSelection};
+use fondaco_model::{KeyType, PartitionCount, StoreName, ValueType};
 use fondaco_push::{
     BuildResult, CancelToken, Clusters, Deploy, Earlier, Job, Note, Observer, Outcome, Progress, Push, PushError,
-    Pushed, Rows, RowsInMemory, build, deploy, push, with_causes,
+    Pushed, Rows, RowsInMemory, build, declaration, deploy, push, with_causes,
 };
+use fondaco_schema::Schema;
 use fondaco_storage::Location;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -38,6 +39,11 @@ pub struct PushOptions {
     numbers: String,
     non_finite: String,
     value_type: Option<String>,
+    key_type: Option<String>,
+    /// Avro's JSON, or Protobuf's descriptor set in base64.
+    schema: Option<String>,
+    message: Option<String>,
+    schema_id: Option<u16>,
     compression: String,
     create: bool,
     incremental: bool,
@@ -122,6 +128,18 @@ pub fn push_rows(
     building.threads = options.threads.unwrap_or(BUILD_THREADS);
     let value_type = options.value_type.as_deref();
     let value_type: Option<ValueType> = value_type.map(|text| chosen("value_type", text)).transpose()?;
+    let key_type = options.key_type.as_deref();
+    let key_type: Option<KeyType> = key_type.map(|text| chosen("key_type", text)).transpose()?;
+    building.declared = Declaration {
+        key_type: key_type.clone().unwrap_or_default(),
+        schema_id: options.schema_id,
+        ..value_type.unwrap_or_default().into()
+    };
+    if let Some(text) = &options.schema {
+        let schema = Schema::of_text(building.declared.value_type, text, options.message.as_deref());
+        let schema = schema.map_err(|error| Fault::bad_input(format!("schema: {error}")))?;
+        building.declared.schemas.insert(options.schema_id.unwrap_or(1), schema);
+    }
     let keep_at = options.output.as_deref().map(str::parse::<Location>).transpose();
     let keep_at = keep_at.map_err(PushError::from)?;
     if !options.create && options.deploy && endpoint.client()?.store(store)?.is_none() {
@@ -149,13 +167,16 @@ pub fn push_rows(
         }
         building.output = output;
         building.partitions = cluster_partitions(endpoint)?;
-        building.declared.value_type = value_type.unwrap_or_default();
+        if let Some(found) = endpoint.client()?.store(store)? {
+            building.declared = declaration(&endpoint.client()?, &found, &building.declared)?;
+        }
         let built = build(&building, &rows, &[], Earlier::default(), job)?;
         return Ok(result(store, options.run.as_deref(), Some(&built), None));
     }
     let mut pushing = Push::new(building);
     pushing.rows = rows;
     pushing.value_type = value_type;
+    pushing.key_type = key_type;
     pushing.incremental = options.incremental;
     pushing.keep_at = keep_at;
     pushing.upload = options.upload;

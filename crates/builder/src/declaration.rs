@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use fondaco_format::{Manifest, ValueSchema};
 use fondaco_model::{KeyType, ValueType};
 use fondaco_schema::{Schema, Schemas};
-use fondaco_typed::{schemas_of, value_schema};
 
 use crate::options::ValueSelection;
 
@@ -60,11 +59,7 @@ impl Declaration {
 
     /// Whether a value of all columns has this one although it is a part of the key: records may have it, too.
     pub(crate) fn keeps(&self, key_column: &str) -> bool {
-        let Some((_, schema)) = self.written() else {
-            return false;
-        };
-        let is_alias = || schema.aliases().iter().any(|(alias, _)| alias == key_column);
-        schema.fields().iter().any(|field| field.name == key_column) || is_alias()
+        self.written().is_some_and(|(_, schema)| schema.has_field(key_column))
     }
 
     /// Why rows with these columns cannot have values of this type.
@@ -120,7 +115,8 @@ impl Declaration {
     /// # Errors
     /// A schema of the version cannot be read, or is another one here.
     pub(crate) fn on(&self, base: &Manifest) -> Result<Self, String> {
-        let of_base = schemas_of(base.value_type, &base.value_schemas).map_err(|error| error.to_string())?;
+        let of_base = Schemas::of_texts(base.value_type, base.value_schemas.iter().map(ValueSchema::parts))
+            .map_err(|error| error.to_string())?;
         for (id, schema) in of_base.iter() {
             if self
                 .schemas
@@ -142,7 +138,12 @@ impl Declaration {
     /// The schemas for the manifest of a version whose records have these.
     pub(crate) fn value_schemas(&self, ids: &BTreeSet<u16>) -> Vec<ValueSchema> {
         let known = self.schemas.iter().filter(|(id, _)| ids.contains(id));
-        known.map(|(id, schema)| value_schema(id, schema)).collect()
+        let text = |(id, schema): (u16, &Schema)| ValueSchema {
+            id,
+            text: schema.to_text(),
+            message: schema.message().map(str::to_owned),
+        };
+        known.map(text).collect()
     }
 
     /// The id of the schema that rows become records of.

@@ -19,6 +19,14 @@ pub enum EmbeddedError {
     #[error(transparent)]
     Format(#[from] FormatError),
 
+    /// A value, or the JSON of a key, is not of the type that the store declares.
+    #[error(transparent)]
+    Value(#[from] fondaco_schema::ValueError),
+
+    /// The schemas of a version cannot be used.
+    #[error(transparent)]
+    Schema(#[from] fondaco_schema::SchemaError),
+
     /// A reader that follows a store has no version yet.
     #[error("no version of the store is here yet: wait for the first one, and see the status for the reason")]
     NoVersion,

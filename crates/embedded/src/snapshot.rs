@@ -1,10 +1,11 @@
 //! One version, for as long as a caller wants it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use fondaco_format::{Checksum, FormatError, Manifest, Schema, Value, Version};
+use fondaco_format::{Checksum, FormatError, Manifest, Schema, Value, ValueSchema, Version};
 use fondaco_model::{PartitionId, PartitionSet, ValueType, VersionNumber};
+use fondaco_schema::{SchemaError, Schemas, key_of_json, value_to_json};
 
 use crate::error::EmbeddedError;
 use crate::scan::Scan;
@@ -14,6 +15,8 @@ use crate::values::Values;
 pub(crate) struct Open {
     pub(crate) version: Version,
     pub(crate) number: Option<VersionNumber>,
+    /// The schemas of its values, parsed when they are first needed.
+    schemas: OnceLock<Result<Schemas, SchemaError>>,
 }
 
 /// Opens a version. A program has seldom raised its limit of open files; if it is too low, this does.
@@ -35,7 +38,11 @@ impl Open {
                 path: version.dir().to_owned(),
                 store: version.manifest().store.clone(),
             }),
-            _ => Ok(Self { version, number }),
+            _ => Ok(Self {
+                version,
+                number,
+                schemas: OnceLock::new(),
+            }),
         }
     }
 }
@@ -99,6 +106,32 @@ impl Snapshot {
             }
         }
         Ok(Scan::new(Arc::clone(&self.0), partitions))
+    }
+
+    /// A value of this version as JSON, by the type that its store declares: records by their schema, which is in the manifest. `None`
+    /// for bytes and sets of ids, which have no JSON.
+    ///
+    /// # Errors
+    /// The bytes are no such value.
+    pub fn decode(&self, value: &[u8]) -> Result<Option<serde_json::Value>, EmbeddedError> {
+        let value_type = self.manifest().value_type;
+        if !value_type.has_schemas() {
+            return Ok(value_to_json(value_type, value)?);
+        }
+        let parse = || {
+            let texts = self.manifest().value_schemas.iter().map(ValueSchema::parts);
+            Schemas::of_texts(value_type, texts)
+        };
+        let schemas = self.0.schemas.get_or_init(parse).as_ref().map_err(SchemaError::clone)?;
+        Ok(Some(schemas.decode(value)?.1))
+    }
+
+    /// The key with this JSON, by the type of keys that the store declares: of a tuple a list, of bytes base64.
+    ///
+    /// # Errors
+    /// The JSON is no such key.
+    pub fn key(&self, json: &serde_json::Value) -> Result<Vec<u8>, EmbeddedError> {
+        Ok(key_of_json(&self.manifest().key_type, json)?)
     }
 
     /// The number of the version in the cluster; `None` for a directory that was opened by itself.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use fondaco_admin::Endpoint;
-use fondaco_api::StoreResource;
-use fondaco_format::Manifest;
-use fondaco_model::{PartitionId, PartitionSet, StoreKind, StoreName};
+use fondaco_api::{SchemaList, StoreResource};
+use fondaco_format::{Column, Manifest, Schema, ValueEncoding, ValueSchema};
+use fondaco_model::{KeyPart, KeyType, PartitionId, PartitionSet, StoreKind, StoreName, ValueType};
 use fondaco_push::{manifest_at, manifest_of_current};
 use fondaco_storage::Location;
 use fondaco_typed::TypedSchema;
@@ -54,7 +54,7 @@ impl Selection {
     pub(crate) fn columns(&self, manifest: &Manifest) -> TypedSchema {
         match self.raw {
             true => TypedSchema::raw(),
-            false => TypedSchema::of(&manifest.schema, manifest.value_type),
+            false => TypedSchema::of_version(manifest),
         }
     }
 
@@ -96,17 +96,64 @@ pub(crate) fn columns(selection: &Selection) -> Result<(StoreName, TypedSchema, 
     }
 }
 
-/// The columns of a store that is no batch store. It may have no version, and then its records have no columns.
+/// The columns of a store that is no batch store. Without a version, those are the parts of its keys, and the fields of its newest
+/// schema if it has one.
 pub(crate) fn columns_of_store(
     selection: &Selection,
     name: &StoreName,
     endpoint: &Endpoint,
     store: &StoreResource,
 ) -> Result<TypedSchema, ExportError> {
+    let client = endpoint.client()?;
+    let (key_type, value_type) = (store.options.key_type.clone().unwrap_or_default(), store.value_type());
     let has_version = store.versions.iter().any(|version| version.current);
-    if !has_version {
+    let is_declared =
+        !matches!(value_type, ValueType::Bytes | ValueType::Ids | ValueType::Graph) || !key_type.is_bytes();
+    if selection.raw || !has_version && !is_declared {
         return Ok(TypedSchema::raw());
     }
-    let manifest = manifest_of_current(&endpoint.client()?, endpoint, (name, store))?;
-    Ok(selection.columns(&manifest))
+    // Its records may have schemas that the version lacks.
+    let schemas = match value_type.has_schemas() {
+        true => client.get::<SchemaList>(&format!("/v1/stores/{name}/schemas"))?.schemas,
+        false => Vec::new(),
+    };
+    let schemas = schemas.into_iter().map(|schema| ValueSchema {
+        id: schema.id,
+        text: schema.schema,
+        message: schema.message,
+    });
+    let schemas: Vec<ValueSchema> = schemas.collect();
+    let schema = match has_version {
+        true => manifest_of_current(&client, endpoint, (name, store))?.schema,
+        false => without_input(&key_type, value_type),
+    };
+    Ok(TypedSchema::of_declared(&schema, (&key_type, value_type), &schemas))
+}
+
+/// The columns of keys and values that no input had.
+fn without_input(key_type: &KeyType, value_type: ValueType) -> Schema {
+    let text = |part: &KeyPart| match part {
+        KeyPart::Bytes => "Binary",
+        KeyPart::String => "Utf8",
+        KeyPart::Integer => "Int64",
+    };
+    let (name, r#type) = match key_type {
+        KeyType::One(part) => ("key".to_owned(), text(part).to_owned()),
+        KeyType::Tuple(parts) => {
+            let names: Vec<String> = (1..=parts.len()).map(|number| format!("key.{number}")).collect();
+            (names.join(","), parts.iter().map(text).collect::<Vec<_>>().join(","))
+        }
+    };
+    let of_value = match value_type {
+        ValueType::Json => "json",
+        _ => "Binary",
+    };
+    Schema {
+        key: Column { name, r#type },
+        values: vec![Column {
+            name: "value".to_owned(),
+            r#type: of_value.to_owned(),
+        }],
+        encoding: ValueEncoding::Raw,
+    }
 }

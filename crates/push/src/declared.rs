@@ -13,7 +13,10 @@ use crate::observer::{Job, Note};
 const FIRST_SCHEMA_ID: u16 = 1;
 
 /// The declaration of a store that exists; `asked` has the id of the schema that rows become records of.
-pub(crate) fn of_store(client: &Client, store: &StoreResource, asked: &Declaration) -> Result<Declaration, PushError> {
+///
+/// # Errors
+/// The store has no such schema, or the cluster does not answer.
+pub fn declaration(client: &Client, store: &StoreResource, asked: &Declaration) -> Result<Declaration, PushError> {
     let (name, value_type) = (&store.name, store.value_type());
     let mut declared = Declaration {
         key_type: store.options.key_type.clone().unwrap_or_default(),

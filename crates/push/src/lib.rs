@@ -46,6 +46,7 @@ pub use build::{
 };
 pub use cluster_deploy::{Deployed, is_end};
 pub use compact::{Compact, Compacted, compact};
+pub use declared::declaration;
 pub use deploy::{Deploy, Outcome, check_only, deploy};
 pub use error::{PushError, with_causes};
 pub use graph_ids::BuiltIds;

@@ -116,7 +116,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         ..options.build.declared.clone()
     };
     options.build.declared = match &store {
-        Some(store) => declared::of_store(&first.client, store, &asked)?,
+        Some(store) => declared::declaration(&first.client, store, &asked)?,
         None => declared::of_new(name, &asked)?,
     };
     options.build.partitions = partitions;

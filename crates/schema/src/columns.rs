@@ -1,8 +1,8 @@
 //! Columns of rows that become the fields of a record or message.
 
-use prost_reflect::{FieldDescriptor, Kind as ProtobufKind};
+use prost_reflect::{FieldDescriptor, Kind as ProtobufKind, MessageDescriptor};
 
-use crate::avro::{Graph, Kind, Logical, NodeIndex, Unit};
+use crate::avro::{Field, Graph, Kind, Logical, NodeIndex, Unit};
 use crate::schema::Form;
 use crate::{Schema, protobuf};
 
@@ -12,7 +12,7 @@ impl Schema {
         match self.form() {
             Form::Avro(graph) => {
                 let fields = graph.fields().iter();
-                let of_field = |field: &crate::avro::Field| {
+                let of_field = |field: &Field| {
                     let aliases = field.aliases.iter();
                     aliases
                         .map(|alias| (alias.clone(), field.name.clone()))
@@ -29,27 +29,39 @@ impl Schema {
         }
     }
 
+    /// Whether the root has a field with this name or alias.
+    pub fn has_field(&self, name: &str) -> bool {
+        match self.form() {
+            Form::Avro(graph) => avro_field(graph, name).is_some(),
+            Form::Protobuf(message) => protobuf_field(message, name).is_some(),
+        }
+    }
+
     /// Whether JSON text can be a value: of the field with this name or alias, or of the root. Otherwise, text such as `5` of a
     /// format that has only text is read as JSON.
     pub fn reads_text(&self, field: Option<&str>) -> bool {
         match (self.form(), field) {
             (Form::Avro(graph), None) => avro_reads_text(graph, graph.root),
             (Form::Avro(graph), Some(name)) => {
-                let found = graph.fields().iter().find(|field| field.name == name);
-                let found = found.or_else(|| {
-                    let mut fields = graph.fields().iter();
-                    fields.find(|field| field.aliases.iter().any(|alias| alias == name))
-                });
-                found.is_some_and(|field| avro_reads_text(graph, field.node))
+                avro_field(graph, name).is_some_and(|field| avro_reads_text(graph, field.node))
             }
             (Form::Protobuf(_), None) => false,
             (Form::Protobuf(message), Some(name)) => {
-                let found = message.get_field_by_name(name);
-                let found = found.or_else(|| message.get_field_by_json_name(name));
-                found.is_some_and(|field| protobuf_reads_text(&field))
+                protobuf_field(message, name).is_some_and(|field| protobuf_reads_text(&field))
             }
         }
     }
+}
+
+fn avro_field<'a>(graph: &'a Graph, name: &str) -> Option<&'a Field> {
+    let mut fields = graph.fields().iter();
+    let named = fields.clone().find(|field| field.name == name);
+    named.or_else(|| fields.find(|field| field.aliases.iter().any(|alias| alias == name)))
+}
+
+fn protobuf_field(message: &MessageDescriptor, name: &str) -> Option<FieldDescriptor> {
+    let named = message.get_field_by_name(name);
+    named.or_else(|| message.get_field_by_json_name(name))
 }
 
 fn avro_reads_text(graph: &Graph, node: NodeIndex) -> bool {

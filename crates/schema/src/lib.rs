@@ -32,6 +32,7 @@
 //! No I/O, no clock, no threads.
 
 mod avro;
+mod column_types;
 mod columns;
 mod compatibility;
 mod confluent;

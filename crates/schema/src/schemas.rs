@@ -2,15 +2,31 @@
 
 use std::collections::BTreeMap;
 
+use fondaco_model::ValueType;
 use serde_json::Value;
 
-use crate::{Schema, ValueError, read_id};
+use crate::{Schema, SchemaError, ValueError, read_id};
 
 /// The schemas of one store by id: what a node holds.
 #[derive(Debug, Clone, Default)]
 pub struct Schemas(BTreeMap<u16, Schema>);
 
 impl Schemas {
+    /// Parses the schemas of a manifest: id, text and message of each. The place in an error begins with the id.
+    pub fn of_texts<'a>(
+        value_type: ValueType,
+        texts: impl Iterator<Item = (u16, &'a str, Option<&'a str>)>,
+    ) -> Result<Self, SchemaError> {
+        let parsed = texts.map(|(id, text, message)| {
+            let schema = Schema::of_text(value_type, text, message).map_err(|error| SchemaError {
+                place: format!("schema {id}, {}", error.place),
+                ..error
+            });
+            Ok((id, schema?))
+        });
+        parsed.collect()
+    }
+
     /// Adds a schema. Ids are never used again: the same id has the same schema.
     pub fn insert(&mut self, id: u16, schema: Schema) {
         self.0.insert(id, schema);

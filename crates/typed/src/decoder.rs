@@ -8,6 +8,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_json::ReaderBuilder;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use fondaco_ids::IdSet;
+use fondaco_schema::ValueError;
 use memchr::memchr;
 
 use crate::canonical::type_text;
@@ -96,6 +97,10 @@ impl Decoder {
         let fields = &self.schema.key;
         let mut columns = fields.iter().map(raw_scalars).collect::<Result<Vec<_>, _>>()?;
         for &key in keys {
+            if let Some(parts) = self.schema.declared.parts(key).filter(|_| fields.len() > 1) {
+                self.append_parts(key, parts, &mut columns)?;
+                continue;
+            }
             let mut rest = Some(key);
             for (number, (column, field)) in columns.iter_mut().zip(fields).enumerate() {
                 let is_last = number + 1 == fields.len();
@@ -123,7 +128,56 @@ impl Decoder {
         Ok(columns.iter_mut().map(|column| column.finish()).collect())
     }
 
+    /// Appends the parts of a tuple, each to its column.
+    fn append_parts(
+        &self,
+        key: &[u8],
+        parts: Result<Vec<Vec<u8>>, ValueError>,
+        columns: &mut [Box<dyn Scalars>],
+    ) -> Result<(), DecodeError> {
+        let unfit = |field: &FieldRef, reason: String| DecodeError::Key {
+            key: excerpt(key),
+            column: field.name().clone(),
+            reason,
+        };
+        let fields = &self.schema.key;
+        let parts = parts.map_err(|error| unfit(&fields[0], error.reason))?;
+        if parts.len() != columns.len() {
+            let reason = format!(
+                "the key has {} parts, and there are {} columns",
+                parts.len(),
+                columns.len()
+            );
+            return Err(unfit(&fields[0], reason));
+        }
+        for ((column, field), part) in columns.iter_mut().zip(fields).zip(&parts) {
+            if !column.append(part) {
+                return Err(unfit(field, format!("{} is no {}", excerpt(part), type_text(field))));
+            }
+        }
+        Ok(())
+    }
+
     fn decode_values(&self, keys: &[&[u8]], values: &[Option<&[u8]>]) -> Result<Vec<ArrayRef>, DecodeError> {
+        let declared = &self.schema.declared;
+        if !declared.encodes_values() {
+            return self.decode_columns(keys, values);
+        }
+        let json = keys.iter().zip(values).map(|(key, value)| {
+            let json = value.map(|value| declared.json(value)).transpose();
+            let mut json = json.map_err(|error| self.unfit(key, &error.field, error.reason))?;
+            if let (Some(json), ValueForm::RawJson) = (&mut json, self.schema.form) {
+                // The end of a number.
+                json.push(b'\n');
+            }
+            Ok(json)
+        });
+        let json = json.collect::<Result<Vec<_>, DecodeError>>()?;
+        let json: Vec<Option<&[u8]>> = json.iter().map(Option::as_deref).collect();
+        self.decode_columns(keys, &json)
+    }
+
+    fn decode_columns(&self, keys: &[&[u8]], values: &[Option<&[u8]>]) -> Result<Vec<ArrayRef>, DecodeError> {
         match self.schema.form {
             ValueForm::Raw => Ok(vec![self.decode_raw(keys, values)?]),
             ValueForm::Ids => Ok(vec![self.decode_ids(keys, values)?]),

@@ -2,7 +2,6 @@
 //!
 //! - [`canonical`] and [`type_text`]: the one form of an Arrow type that the manifest has, whichever reader the input had;
 //! - [`TypedSchema`]: the Arrow schema of a store's rows, from the manifest;
-//! - [`schemas_of`], [`value_schema`]: the schemas of values, in the manifest;
 //! - [`Decoder`]: keys and values, which are text, bytes or JSON, to a [`RecordBatch`](arrow_array::RecordBatch).
 //!
 //! It is not the encoder: `fondaco-builder` writes values (`input/as_text.rs`), and a test builds and decodes every type.
@@ -28,6 +27,7 @@
 //! ```
 
 mod canonical;
+mod declared;
 mod decoder;
 mod error;
 mod json;
@@ -35,11 +35,9 @@ mod parse;
 mod scalar;
 mod schema;
 mod time;
-mod value_schemas;
 
 pub use canonical::{JSON_TEXT, UUID, canonical, is_uuid, type_text};
 pub use decoder::Decoder;
 pub use error::DecodeError;
 pub use parse::{UnknownType, parse_type};
 pub use schema::TypedSchema;
-pub use value_schemas::{schemas_of, value_schema};

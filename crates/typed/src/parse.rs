@@ -94,6 +94,8 @@ impl<'a> Parser<'a> {
         self.rest = rest;
         let data_type = match word {
             "UUID" => return Some(uuid_field(name)),
+            // Within the types of records.
+            "json" => return Some(any_json(name)),
             "List" => {
                 self.expect('(')?;
                 list_of(self.parse("item")?)

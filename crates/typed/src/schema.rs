@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
-use fondaco_format::{Column, ValueEncoding};
-use fondaco_model::ValueType;
+use fondaco_format::{Column, Manifest, ValueEncoding, ValueSchema};
+use fondaco_model::{KeyPart, KeyType, ValueType};
 
 use crate::canonical::list_of;
+use crate::declared::Declared;
 use crate::decoder::Decoder;
 use crate::parse::{any_json, parse_type, split_types};
 
@@ -23,6 +24,7 @@ pub struct TypedSchema {
     pub(crate) key: Vec<FieldRef>,
     pub(crate) values: Vec<FieldRef>,
     pub(crate) form: ValueForm,
+    pub(crate) declared: Declared,
     schema: SchemaRef,
     notes: Vec<String>,
 }
@@ -41,13 +43,48 @@ pub(crate) enum ValueForm {
 }
 
 impl TypedSchema {
+    /// The columns of a version. Those of records are the fields of its newest schema.
+    pub fn of_version(manifest: &Manifest) -> Self {
+        let types = (&manifest.key_type, manifest.value_type);
+        Self::of_declared(&manifest.schema, types, &manifest.value_schemas)
+    }
+
+    /// The columns of a store whose keys and values are of these types, and the values of these schemas.
+    ///
+    /// A type that this program does not know becomes bytes or, within JSON, text, and records of a schema that cannot be read are bytes;
+    /// [`notes`](Self::notes) says so.
+    pub fn of_declared(
+        schema: &fondaco_format::Schema,
+        (key_type, value_type): (&KeyType, ValueType),
+        schemas: &[ValueSchema],
+    ) -> Self {
+        let (declared, note) = match Declared::of(key_type, value_type, schemas) {
+            Ok(declared) => (declared, None),
+            Err(error) => (Declared::default(), Some(error.to_string())),
+        };
+        let mut typed = Self::with(schema, value_type, declared);
+        typed.notes.extend(note);
+        typed
+    }
+
     /// The columns of a version with this schema and type of values.
     ///
     /// A type that this program does not know becomes bytes or, within JSON, text; [`notes`](Self::notes) says so.
     pub fn of(schema: &fondaco_format::Schema, value_type: ValueType) -> Self {
+        Self::with(schema, value_type, Declared::default())
+    }
+
+    fn with(schema: &fondaco_format::Schema, value_type: ValueType, declared: Declared) -> Self {
         let mut notes = Vec::new();
-        let key = key_columns(&schema.key, &mut notes);
+        let key = key_columns(&schema.key, declared.key_parts(), &mut notes);
+        let name_of_value = schema.values.first().map_or(VALUE, |column| &column.name);
         let (form, values) = match (value_type, schema.encoding) {
+            _ if let Some(fields) = declared.fields() => fields_as_columns(&fields, name_of_value, &mut notes),
+            (ValueType::String, _) => (ValueForm::Raw, vec![Field::new(name_of_value, DataType::Utf8, true)]),
+            (ValueType::Integer, _) => (ValueForm::Raw, vec![Field::new(name_of_value, DataType::Int64, true)]),
+            (ValueType::MessagePack, ValueEncoding::Raw) if declared.encodes_values() => {
+                (ValueForm::RawJson, vec![any_json(name_of_value)])
+            }
             (ValueType::Graph, _) => {
                 notes.push("the values of a graph have no columns: they are read raw".to_owned());
                 (ValueForm::Raw, vec![Field::new(VALUE, DataType::Binary, true)])
@@ -57,7 +94,7 @@ impl TypedSchema {
                 let ids = list_of(Field::new("item", DataType::UInt64, true));
                 (ValueForm::Ids, vec![Field::new(name, ids, true)])
             }
-            (ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack, _) => {
+            (ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack, _) if !declared.encodes_values() => {
                 notes.push(format!("values of type {value_type} are read raw"));
                 (ValueForm::Raw, vec![Field::new(VALUE, DataType::Binary, true)])
             }
@@ -86,7 +123,10 @@ impl TypedSchema {
                 (ValueForm::Object, schema.values.iter().map(column).collect())
             }
         };
-        Self::new(key, values, form, notes)
+        Self {
+            declared,
+            ..Self::new(key, values, form, notes)
+        }
     }
 
     /// Keys and values as they are.
@@ -117,6 +157,7 @@ impl TypedSchema {
             key,
             values,
             form,
+            declared: Declared::default(),
             notes,
         }
     }
@@ -142,8 +183,29 @@ impl TypedSchema {
     }
 }
 
-/// The columns of the key. Several have their names and their types joined by commas.
-fn key_columns(key: &Column, notes: &mut Vec<String>) -> Vec<Field> {
+/// The fields of records as columns; a value that is no record is one column, of this name.
+fn fields_as_columns(fields: &[(String, String)], name: &str, notes: &mut Vec<String>) -> (ValueForm, Vec<Field>) {
+    let mut field = |(name, text): (&str, &str)| {
+        without_unions(parse_type(name, text).unwrap_or_else(|_| {
+            let column = Column {
+                name: name.to_owned(),
+                r#type: text.to_owned(),
+            };
+            notes.push(unknown(&column, "text"));
+            any_json(name)
+        }))
+    };
+    match fields {
+        [(no_name, text)] if no_name.is_empty() => (ValueForm::RawJson, vec![field((name, text))]),
+        fields => {
+            let fields = fields.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+            (ValueForm::Object, fields.map(field).collect())
+        }
+    }
+}
+
+/// The columns of the key, of which these are the types of its parts. Several have their names and their types joined by commas.
+fn key_columns(key: &Column, parts: &[KeyPart], notes: &mut Vec<String>) -> Vec<Field> {
     let types = split_types(&key.r#type);
     let names: Vec<&str> = key.name.split(',').collect();
     // The types of columns of JSON lines are not joined.
@@ -160,11 +222,15 @@ fn key_columns(key: &Column, notes: &mut Vec<String>) -> Vec<Field> {
             return vec![Field::new(KEY, DataType::Binary, false)];
         }
     };
-    let fields = columns.into_iter().map(|(name, text)| match text {
-        // Parts of a key are not null, and a key of JSON is text.
-        "json" | "text" => Field::new(name, DataType::Utf8, false),
-        text => raw_column(name, text, notes).with_nullable(false),
-    });
+    let fields = columns
+        .into_iter()
+        .enumerate()
+        .map(|(number, (name, text))| match (text, parts.get(number)) {
+            // Parts of a key are not null, and a key of JSON is text.
+            ("json" | "text", Some(KeyPart::Integer)) => Field::new(name, DataType::Int64, false),
+            ("json" | "text", _) => Field::new(name, DataType::Utf8, false),
+            (text, _) => raw_column(name, text, notes).with_nullable(false),
+        });
     fields.collect()
 }
 

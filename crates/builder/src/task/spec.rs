@@ -6,8 +6,8 @@ use std::str::FromStr;
 use bytes::Bytes;
 use fondaco_format::{Compression, Schema, ValueSchema};
 use fondaco_model::{KeyType, PartitionCount, StoreName, ValueType};
+use fondaco_schema::Schemas;
 use fondaco_storage::Location;
-use fondaco_typed::schemas_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::TaskError;
@@ -136,7 +136,7 @@ impl Spec {
             declared: Declaration {
                 value_type: self.value_type,
                 key_type: self.key_type.clone(),
-                schemas: schemas_of(self.value_type, &self.value_schemas)
+                schemas: Schemas::of_texts(self.value_type, self.value_schemas.iter().map(ValueSchema::parts))
                     .map_err(|error| refused("value_schemas", &error))?,
                 schema_id: self.schema_id,
             },

@@ -9,11 +9,11 @@ use arrow_array::{
     RecordBatch, StringArray, TimestampMillisecondArray,
 };
 use fondaco_builder::{BuildOptions, Declaration, IncrementOptions, Progress, ValueSelection, build_increment};
-use fondaco_format::{Manifest, Version};
+use fondaco_format::{Manifest, ValueSchema, Version};
 use fondaco_model::ValueType;
 use fondaco_schema::{Schema, Schemas, key_of_json, read_id};
 use fondaco_storage::Location;
-use fondaco_typed::schemas_of;
+use fondaco_typed::TypedSchema;
 use serde_json::{Value, json};
 
 use crate::generate::{Place, assert_says, table, write_avro, write_parquet};
@@ -55,7 +55,11 @@ fn all_columns(options: &mut BuildOptions, declared: &Declaration) {
 /// The value of a key, decoded by the schemas of the manifest.
 fn decoded(version: &Version, key: &[u8]) -> (u16, Value) {
     let manifest = version.manifest();
-    let schemas = schemas_of(manifest.value_type, &manifest.value_schemas).unwrap();
+    let schemas = Schemas::of_texts(
+        manifest.value_type,
+        manifest.value_schemas.iter().map(ValueSchema::parts),
+    )
+    .unwrap();
     let value = version.get(key).unwrap().unwrap();
     schemas.decode(&value).unwrap()
 }
@@ -420,4 +424,70 @@ fn a_type_with_schemas_is_refused_without_one() {
     let version = place.built(|options| options.declared = declared(1, avro("\"string\"")));
     assert_eq!(decoded(&version, b"a"), (1, json!("x")));
     assert_eq!(Manifest::read(&place.output()).unwrap().value_schemas.len(), 1);
+}
+
+#[test]
+fn records_are_read_back_as_columns_of_the_newest_schema() {
+    let place = Place::new();
+    write_parquet(&place.input("a.parquet"), &users(), 10);
+    let version = place.built(|options| {
+        all_columns(options, &declared(1, avro(USER)));
+        options.declared.key_type = "(string,string)".parse().unwrap();
+        options.key = vec!["k".to_owned(), "name".to_owned()];
+    });
+    let schema = TypedSchema::of_version(version.manifest());
+    assert_eq!(schema.notes(), [""; 0]);
+    let records: Vec<(Vec<u8>, Vec<u8>)> = version.scan().map(Result::unwrap).collect();
+    let keys: Vec<&[u8]> = records.iter().map(|(key, _)| &key[..]).collect();
+    let values: Vec<Option<&[u8]>> = records.iter().map(|(_, value)| Some(&value[..])).collect();
+    let batch = schema.decoder().decode(&keys, &values).unwrap();
+    let names: Vec<&str> = batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    assert_eq!(names, ["k", "name", "value.name", "age", "score", "born", "city"]);
+    let row = keys.iter().position(|key| key.starts_with(b"\x02a")).unwrap();
+    let text = |column: usize| arrow_cast::display::array_value_to_string(batch.column(column), row).unwrap();
+    let row: Vec<String> = (0..batch.num_columns()).map(text).collect();
+    assert_eq!(row, ["a", "Ada", "Ada", "36", "0.5", "1970-01-01", "Venice"]);
+    let error = schema
+        .decoder()
+        .decode(&keys, &[Some(&b"\x07x"[..]), None])
+        .unwrap_err();
+    assert_says(&error.to_string(), &["no schema has the id 7"]);
+}
+
+#[test]
+fn values_of_one_column_are_read_back_as_that_column() {
+    for (value_type, expected) in [("avro", "5"), ("messagepack", "5"), ("integer", "5")] {
+        let place = Place::new();
+        place.write("a.jsonl", "{\"k\":7,\"v\":5}\n");
+        let version = place.built(|options| {
+            options.declared = match value_type {
+                "avro" => declared(1, avro("\"long\"")),
+                other => other.parse::<ValueType>().unwrap().into(),
+            };
+            options.declared.key_type = "integer".parse().unwrap();
+        });
+        let schema = TypedSchema::of_version(version.manifest());
+        let value = version.get(b"7").unwrap().unwrap().to_vec();
+        let batch = schema.decoder().decode(&["7"], &[Some(value)]).unwrap();
+        assert_eq!(
+            batch
+                .schema_ref()
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect::<Vec<_>>(),
+            ["k", "v"]
+        );
+        let text = |column: usize| arrow_cast::display::array_value_to_string(batch.column(column), 0).unwrap();
+        assert_eq!(
+            (text(0), text(1)),
+            ("7".to_owned(), expected.to_owned()),
+            "{value_type}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fondaco_builder::task::read_dictionary;
 use fondaco_builder::{BuildOptions, InputFormat, KnownIds, OnDuplicate, ValueSelection};
-use fondaco_format::Compression;
+use fondaco_format::{Compression, Manifest};
 use fondaco_model::{PartitionCount, StoreName, ValueType};
 use fondaco_push::{BuildResult, BuiltIds, Earlier, IncrementResult, partition_count};
 use fondaco_storage::Location;
@@ -212,7 +212,10 @@ pub struct BuildCommandOptions {
 }
 
 /// Runs `fondaco build`.
-pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()> {
+pub fn build(mut options: BuildCommandOptions, output: &Output) -> anyhow::Result<()> {
+    if let Some(base) = options.base.as_ref().filter(|_| options.input.declared.has_schema()) {
+        options.input.value_type = Some(Manifest::read(base)?.value_type);
+    }
     let partitions = partition_count(options.partitions)?;
     let (input, location) = (&options.input, &options.output);
     let build = input.build_options(partitions, location.as_ref())?;

@@ -36,6 +36,11 @@ pub struct DeclarationOptions {
 }
 
 impl DeclarationOptions {
+    /// Whether --schema is given: it needs the type of values.
+    pub fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+
     /// How keys and values of this type are encoded.
     pub fn declaration(&self, value_type: Option<ValueType>) -> anyhow::Result<Declaration> {
         let value_type = value_type.unwrap_or_default();

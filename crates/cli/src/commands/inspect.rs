@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fondaco_format::{
-    Built, Checksum, Checksummer, ChunkEntry, DATA_KIND, FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Version,
-    check_index, verify,
+    Built, Checksum, Checksummer, ChunkEntry, DATA_KIND, FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, ValueSchema,
+    Version, check_index, verify,
 };
+use fondaco_model::KeyType;
+use fondaco_schema::{Schemas, key_to_json, value_to_json};
 use serde::Serialize;
 
 use crate::output::{self, Output, table};
@@ -29,7 +31,7 @@ pub struct InspectOptions {
     #[arg(long)]
     verify: bool,
 
-    /// Print this many keys, with the lengths of their values
+    /// Print this many keys, with the lengths of their values, and those of declared types as JSON
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     keys: usize,
 
@@ -57,6 +59,33 @@ struct Inspected {
 struct SampleKey {
     key: String,
     value_bytes: usize,
+    /// The id of the schema of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<u16>,
+    /// The value as JSON, if its type has such a form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<serde_json::Value>,
+}
+
+impl SampleKey {
+    fn of(manifest: &Manifest, schemas: &Schemas, key: &[u8], value: &[u8]) -> anyhow::Result<Self> {
+        let (schema, decoded) = match manifest.value_type.has_schemas() {
+            true => {
+                let (id, json) = schemas.decode(value)?;
+                (Some(id), Some(json))
+            }
+            false => (None, value_to_json(manifest.value_type, value)?),
+        };
+        Ok(Self {
+            key: match &manifest.key_type {
+                KeyType::One(_) => String::from_utf8_lossy(key).into_owned(),
+                tuple => key_to_json(tuple, key)?.to_string(),
+            },
+            value_bytes: value.len(),
+            schema,
+            value: decoded,
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -99,12 +128,11 @@ fn inspect_version(directory: &Path, options: &InspectOptions, output: &Output) 
     let mut keys = Vec::new();
     if options.keys > 0 {
         let version = Version::open(directory)?;
+        let texts = manifest.value_schemas.iter().map(ValueSchema::parts);
+        let schemas = Schemas::of_texts(manifest.value_type, texts)?;
         for record in version.scan().take(options.keys) {
             let (key, value) = record?;
-            keys.push(SampleKey {
-                key: String::from_utf8_lossy(&key).into_owned(),
-                value_bytes: value.len(),
-            });
+            keys.push(SampleKey::of(&manifest, &schemas, &key, &value)?);
         }
     }
     let inspected = Inspected {
@@ -187,7 +215,15 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         ),
         (
             "key",
-            format!("{} ({})", manifest.schema.key.name, manifest.schema.key.r#type),
+            format!(
+                "{}{} ({})",
+                match manifest.key_type.is_bytes() {
+                    true => String::new(),
+                    false => format!("{}, of ", manifest.key_type),
+                },
+                manifest.schema.key.name,
+                manifest.schema.key.r#type
+            ),
         ),
         (
             "value",
@@ -208,6 +244,14 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
             .to_owned(),
         ),
     ];
+    let schemas: Vec<String> = manifest
+        .value_schemas
+        .iter()
+        .map(|schema| schema.id.to_string())
+        .collect();
+    if !schemas.is_empty() {
+        lines.push(("schemas", schemas.join(", ")));
+    }
     if let Some(base) = manifest.base {
         lines.push(("base", format!("the version with checksum {base}")));
     }
@@ -256,7 +300,11 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         ));
     }
     for sample in &inspected.keys {
-        text.push_str(&format!("{:?}: {} bytes\n", sample.key, sample.value_bytes));
+        text.push_str(&format!("{:?}: {} bytes", sample.key, sample.value_bytes));
+        if let Some(value) = &sample.value {
+            text.push_str(&format!(", {value}"));
+        }
+        text.push('\n');
     }
     text
 }

@@ -19,6 +19,7 @@ mod losses;
 mod memory;
 mod memory_group;
 mod node;
+mod records;
 mod retries;
 mod security;
 mod starts;

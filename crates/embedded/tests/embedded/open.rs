@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use fondaco_builder::{BuildOptions, GraphOptions, Progress, Types, UnknownVertices, ValueSelection, build_graph};
 use fondaco_embedded::{EmbeddedError, Reader, Snapshot};
 use fondaco_format::{Compression, FormatError, Manifest};
-use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, ValueType};
 use fondaco_storage::Location;
 use rustix::fs::{Advice, fadvise};
 
-use crate::versions::{built, key, store, value};
+use crate::versions::{built, built_with, key, store, value};
 
 const KEYS: usize = 3000;
 
@@ -189,4 +189,31 @@ fn a_directory_without_a_manifest_and_a_graph_are_refused() {
     build_graph(&options, &Progress::default()).unwrap();
     let error = Reader::open(dir.path().join("graph")).err().unwrap();
     assert!(error.to_string().contains("fondaco graph query cities"), "{error}");
+}
+
+#[test]
+fn records_are_decoded_by_the_schema_in_the_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("users.csv"), "shop,id,age\nrome,1,36\n").unwrap();
+    let text = r#"{"type":"record","name":"User","fields":[{"name":"age","type":"int"}]}"#;
+    let mut options = BuildOptions::new(
+        "users".parse().unwrap(),
+        4.try_into().unwrap(),
+        vec![dir.path().join("users.csv").to_str().unwrap().to_owned()],
+        "shop",
+        Location::local(dir.path().join("version")),
+        dir.path().to_owned(),
+    );
+    options.key.push("id".to_owned());
+    options.declared.value_type = ValueType::Avro;
+    options.declared.key_type = "(string,integer)".parse().unwrap();
+    let schema = fondaco_schema::Schema::parse(ValueType::Avro, text.as_bytes(), None).unwrap();
+    options.declared.schemas.insert(200, schema);
+    let snapshot = Reader::open(built_with(&options)).unwrap().snapshot().unwrap();
+    let key = snapshot.key(&serde_json::json!(["rome", 1])).unwrap();
+    let value = snapshot.get_owned(&key).unwrap().unwrap();
+    assert_eq!(snapshot.decode(&value).unwrap(), Some(serde_json::json!({"age": 36})));
+    let error = snapshot.decode(b"\x05").unwrap_err().to_string();
+    assert!(error.contains("no schema has the id 5"), "{error}");
+    assert!(snapshot.key(&serde_json::json!(["rome"])).is_err());
 }

@@ -143,6 +143,13 @@ pub struct ValueSchema {
     pub message: Option<String>,
 }
 
+impl ValueSchema {
+    /// Its id, text and message.
+    pub fn parts(&self) -> (u16, &str, Option<&str>) {
+        (self.id, &self.text, self.message.as_deref())
+    }
+}
+
 /// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

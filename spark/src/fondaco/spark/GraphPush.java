@@ -19,7 +19,7 @@ import org.apache.spark.sql.functions;
 final class GraphPush {
     /** Options that are of rows with keys alone. */
     private static final List<String> OF_KEYS =
-            List.of("key", "value", "exclude", "valueType", "orderBy", "delete", "tasks", "asOf");
+            List.of("key", "value", "exclude", "valueType", "keyType", "schemaId", "orderBy", "delete", "tasks", "asOf");
 
     /** Options that the command line has under these names. */
     private static final Map<String, String> SAME = Map.of(

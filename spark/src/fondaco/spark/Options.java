@@ -33,7 +33,7 @@ final class Options implements Serializable {
             "ca", "FONDACO_CA");
 
     private static final List<String> OTHERS = List.of(
-            "store", "path", "output", "key", "value", "values", "exclude", "numbers", "nonFinite", "valueType", "compress", "dictionary",
+            "store", "path", "output", "key", "value", "values", "exclude", "numbers", "nonFinite", "valueType", "keyType", "schemaId", "compress", "dictionary",
             "chunkSize", "onDuplicate", "orderBy", "delete", "base", "asOf", "allowEmpty", "deploy", "upload", "run", "tasks", "memory",
             "temporary", "create", "partitions", "binary", "eventTime", "topicPartitions", "edges", "type", "vertices", "vertexName", "symmetric",
             "index", "unknownVertices", "staging");

@@ -62,6 +62,7 @@ final class Push {
                     + " option \"edges\"");
         }
         ObjectNode asked = Specification.of(options, destination.store(), target.partitions(), destination.location(), target.base(), target.valueType());
+        asked.setAll(target.declared());
         if (!destination.isComplete(program, target.partitions())) {
             build(data, asked, target.partitions());
         }

@@ -25,6 +25,8 @@ final class Specification {
         text(spec, "numbers", options.text("numbers"));
         text(spec, "non_finite", options.text("nonFinite"));
         text(spec, "value_type", options.text("valueType", valueType));
+        text(spec, "key_type", options.text("keyType"));
+        number(spec, "schema_id", options.has("schemaId") ? options.number("schemaId").longValue() : null);
         text(spec, "compression", options.text("compress"));
         text(spec, "dictionary", options.text("dictionary"));
         text(spec, "on_duplicate", options.text("onDuplicate"));

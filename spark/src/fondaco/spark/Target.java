@@ -1,16 +1,18 @@
 package fondaco.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 
 /** What the cluster says of the store before a version is built. */
-record Target(int partitions, String valueType, String base, boolean deploys) {
+record Target(int partitions, String valueType, ObjectNode declared, String base, boolean deploys) {
     static Target of(Options options, Program program, String store, boolean incremental) {
         boolean deploys = options.flag("deploy", true);
         Integer partitions = options.number("partitions");
         String base = options.text("base");
         boolean told = partitions != null && (!incremental || base != null);
         if (!deploys && told) {
-            return new Target(partitions, null, incremental ? base : null, false);
+            return new Target(partitions, null, Program.JSON.createObjectNode(), incremental ? base : null, false);
         }
         if (!deploys && !options.hasCluster()) {
             throw new FondacoException("without a cluster (option \"http\"), option \"partitions\" must say how many partitions the cluster has that will"
@@ -33,7 +35,26 @@ record Target(int partitions, String valueType, String base, boolean deploys) {
                 throw new FondacoException("store \"" + store + "\" has no version to append to: write with mode(\"overwrite\") first");
             }
         }
-        return new Target(served, valueType, incremental ? base : null, deploys);
+        return new Target(served, valueType, declared(program, store, shown, valueType), incremental ? base : null, deploys);
+    }
+
+    /** The members of the specification that say how the store's keys and values are encoded: tasks need no cluster. */
+    private static ObjectNode declared(Program program, String store, JsonNode shown, String valueType) {
+        ObjectNode declared = Program.JSON.createObjectNode();
+        declared.put("key_type", shown.path("key_type").asText("bytes"));
+        if (valueType.equals("avro") || valueType.equals("protobuf")) {
+            ArrayNode schemas = declared.putArray("value_schemas");
+            for (JsonNode schema : program.json("schema", "list", store, "--json").path("schemas")) {
+                ObjectNode each = schemas.addObject().put("id", schema.path("id").asInt()).put("text", schema.path("schema").asText());
+                if (schema.hasNonNull("message")) {
+                    each.put("message", schema.path("message").asText());
+                }
+            }
+            if (schemas.isEmpty()) {
+                throw new FondacoException("store \"" + store + "\" has no schema: register one with fondaco schema register " + store + " FILE");
+            }
+        }
+        return declared;
     }
 
     /** The location of the current version of a store, as {@code fondaco store show} prints it; null if it has none. */
@@ -52,6 +73,7 @@ record Target(int partitions, String valueType, String base, boolean deploys) {
                 return;
             }
         }
-        program.json("store", "create", store, "--value-type", options.text("valueType", options.isGraph() ? "graph" : "bytes"), "--json");
+        program.json("store", "create", store, "--value-type", options.text("valueType", options.isGraph() ? "graph" : "bytes"), "--key-type",
+                options.text("keyType", "bytes"), "--json");
     }
 }
