@@ -59,7 +59,7 @@ impl Declaration {
 
     /// Whether a value of all columns has this one although it is a part of the key: records may have it, too.
     pub(crate) fn keeps(&self, key_column: &str) -> bool {
-        self.written().is_some_and(|(_, schema)| schema.has_field(key_column))
+        self.written().is_some_and(|(_, schema)| schema.takes_field(key_column))
     }
 
     /// Why rows with these columns cannot have values of this type.

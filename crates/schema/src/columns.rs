@@ -30,7 +30,7 @@ impl Schema {
     }
 
     /// Whether the root has a field with this name or alias.
-    pub fn has_field(&self, name: &str) -> bool {
+    pub fn takes_field(&self, name: &str) -> bool {
         match self.form() {
             Form::Avro(graph) => avro_field(graph, name).is_some(),
             Form::Protobuf(message) => protobuf_field(message, name).is_some(),
