@@ -99,3 +99,14 @@ scene('a table is sorted by its headers', {}, async (page) => {
   assert.deepEqual(await names(), up.toReversed());
   assert.equal(await page.locator('th', { hasText: 'Store' }).first().getAttribute('aria-sort'), 'descending');
 });
+
+scene('the schemas of a store are shown with their fields', {}, async (page) => {
+  await api('POST', '/v1/stores', { name: 'members', kind: 'batch', value_type: 'avro', key_type: '(string,integer)' });
+  const schema = (...fields) => ({ type: 'record', name: 'Member', fields: [{ name: 'id', type: 'long' }, ...fields] });
+  await api('POST', '/v1/stores/members/schemas', { schema: schema() });
+  await api('POST', '/v1/stores/members/schemas', { schema: schema({ name: 'city', type: 'string', default: 'Venice' }) });
+  await go(page, 'stores/members', 'Store members');
+  await shows(page, '(string,integer)');
+  await shows(page, 'id: long, city: string = "Venice"');
+  assert.equal(await page.getByRole('table', { name: 'Schemas' }).locator('tbody tr').count(), 2);
+});

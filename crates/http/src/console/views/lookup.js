@@ -23,7 +23,14 @@ export async function load(page) {
 }
 
 async function find(key, escaped) {
-  if (!escaped) return (await post('/v1/lookup', { keys: [key] })).values[0];
+  if (!escaped) {
+    try {
+      return (await post('/v1/lookup', { keys: [key], decode: true })).values[0];
+    } catch (failure) {
+      if (failure.code !== 'not_decodable') throw failure;
+      return (await post('/v1/lookup', { keys: [key] })).values[0];
+    }
+  }
   const colon = key.indexOf(':');
   try {
     return decode(await raw(`/v1/stores/${segment(key.slice(0, colon))}/keys/${key.slice(colon + 1)}`));
@@ -64,6 +71,11 @@ export function draw(page, data) {
 function valueOf(value) {
   if (value?.failure) return section('Value', h('p', { class: 'banner bad' }, value.failure.message));
   if (value === null) return section('Value', h('p', { class: 'quiet' }, 'The store has no such key.'));
+  if (value.decoded) {
+    const { schema, json } = value.decoded;
+    return section('Value', schema !== null && h('p', null, badge(`schema ${schema}`)),
+      h('pre', { class: 'value', tabindex: 0 }, JSON.stringify(json, null, 2).slice(0, SHOWN_MAX)));
+  }
   const text = value.utf8 ?? value.base64;
   const size = value.bytes ?? (value.utf8 !== undefined ? new TextEncoder().encode(text).length : Math.floor(text.length * 3 / 4));
   return section('Value', h('p', null, badge(value.utf8 !== undefined ? 'text' : 'base64'), ` ${bytes(size)}`, text.length > SHOWN_MAX && ', the beginning of it:'),

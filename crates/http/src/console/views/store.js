@@ -21,10 +21,11 @@ export async function load(page) {
     page.keep('history', ['load'], update).catch(() => null),
   ]);
   if (UNDER_WAY.includes(store.push?.state)) page.soon(['stores'], 700);
-  return { store, window_ms: now?.window_ms ?? 50000 };
+  const schemas = ['avro', 'protobuf'].includes(store.value_type) ? await page.get(`/v1/stores/${segment(store.name)}/schemas`, ['stores']) : null;
+  return { store, schemas, window_ms: now?.window_ms ?? 50000 };
 }
 
-export function draw(page, { store, window_ms }) {
+export function draw(page, { store, schemas, window_ms }) {
   const path = `/v1/stores/${segment(store.name)}`;
   const batch = store.kind !== 'versioned';
   const pushing = UNDER_WAY.includes(store.push?.state);
@@ -37,6 +38,7 @@ export function draw(page, { store, window_ms }) {
       action('Drop', { key: 'drop', danger: true, run: () => drop(store.name, path) }))),
     facts([
       batch && ['current version', store.current_version ?? '–'], ['replicas', store.everywhere ? 'on every node' : store.replicas],
+      ['values', store.value_type ?? 'bytes'], ['keys are', store.key_type ?? 'bytes'],
       batch && ['versions kept for a rollback', store.backups],
       store.keys !== null && ['keys', count(store.keys)], ['created', time(store.created_unix_ms)],
       ['late nodes', store.late.length ? store.late.map((node) => [nodeLink(node), ' ']) : 'none'],
@@ -47,6 +49,7 @@ export function draw(page, { store, window_ms }) {
     ]),
     store.push && progressOf(page, store, path),
     batch && section('Versions', versions(page, store, path)),
+    schemas && section('Schemas', schemasOf(page, schemas)),
     store.versioned && section('Quorums and engine', facts(Object.entries(store.versioned).map(setting))),
     plots(store.name, window_ms),
   ];
@@ -95,6 +98,20 @@ function progressOf(page, { push: last, name }, path) {
       ],
     }));
 }
+
+/// The schemas of the values, and the fields of each.
+const schemasOf = (page, { compatibility, schemas }) => [
+  h('p', null, 'A new schema is compared with the former ones: ', badge(compatibility)),
+  table(page, {
+    id: 'schemas', label: 'Schemas', rows: schemas, key: ({ id }) => id, empty: 'No schema is registered yet: fondaco schema register.',
+    columns: [
+      { name: 'Schema', cell: ({ id }) => id, by: ({ id }) => id },
+      { name: 'Registered', cell: (schema) => time(schema.registered_unix_ms), by: (schema) => schema.registered_unix_ms },
+      { name: 'Fields', cell: ({ fields, message }) => [message && [h('code', null, message), ': '],
+        fields.map(({ name, type, default: value }) => `${name}: ${type}${value === undefined ? '' : ` = ${value}`}`).join(', ')] },
+    ],
+  }),
+];
 
 const versions = (page, { name, versions: rows }, path) => table(page, {
   id: 'versions', label: 'Versions', rows, key: ({ version }) => version, empty: 'Nothing was pushed yet.',
