@@ -12,7 +12,7 @@ use fondaco_api::SettingChanges;
 use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath};
 use fondaco_decisions::{Discontinuity, RecordPath, check_continues};
 use fondaco_model::StoreName;
-use fondaco_model::cluster::{ClusterView, DroppedStore, Revised};
+use fondaco_model::cluster::{ClusterView, DroppedStore, Revised, SchemaKey, StoreRecord};
 use serde::de::DeserializeOwned;
 
 use super::sighting::Sighting;
@@ -26,6 +26,10 @@ pub(super) type Problems = BTreeMap<EntryPath, String>;
 const LOST: &str = "it is missing, though the store was not dropped: the store stays as it was seen last, and nothing is \
                     deleted; write the entry back: fondaco cluster adopt, or give the store up: fondaco cluster adopt \
                     --present";
+
+/// Why a schema without an entry is still in the view.
+const LOST_SCHEMA: &str = "it is missing, though schemas are never deleted: values of it are read as before; write the entry back: \
+                           fondaco cluster adopt";
 
 /// A pass under way.
 pub(super) struct Reading<'a> {
@@ -116,6 +120,9 @@ impl<'a> Reading<'a> {
                 Some(RecordPath::Store(name)) if entry.is_none() && !self.is_adopted() && self.is_lost(name)? => {
                     Err(LOST.to_owned())
                 }
+                Some(RecordPath::Schema(key)) if entry.is_none() && !self.is_adopted() && self.is_used(*key) => {
+                    Err(LOST_SCHEMA.to_owned())
+                }
                 Some(record) => apply(&mut self.found.view, record, entry.as_ref()),
                 // An entry of another process.
                 None => Ok(()),
@@ -154,6 +161,14 @@ impl<'a> Reading<'a> {
         let dropped: Option<Revised<DroppedStore>> = parse(entry.as_ref()).ok().flatten();
         let is_it = |dropped: Revised<DroppedStore>| dropped.record.record.created_unix_ms == store.created_unix_ms;
         Ok(!dropped.is_some_and(is_it))
+    }
+
+    /// Whether a schema in the view is one of a store that there is, and not of a former one with its number.
+    fn is_used(&self, key: SchemaKey) -> bool {
+        let view = &self.found.view;
+        let registered = view.schemas.get(&key).map(|schema| schema.record.registered_unix_ms);
+        let is_of = |store: &StoreRecord| store.id == key.store && Some(store.created_unix_ms) <= registered;
+        view.stores.values().any(|store| is_of(&store.record))
     }
 
     pub(super) fn finish(self) -> Found {
@@ -221,8 +236,8 @@ pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option
 #[cfg(test)]
 mod tests {
     use fondaco_coordination::{EmbeddedCoordination, Revision};
-    use fondaco_model::StoreDefinition;
-    use fondaco_model::cluster::StoreRecord;
+    use fondaco_model::cluster::SchemaRecord;
+    use fondaco_model::{StoreDefinition, ValueType};
 
     use super::*;
 
@@ -268,5 +283,44 @@ mod tests {
         delete(&dropped_path, dropping);
         write_store(5);
         assert_eq!(numbers(&seen(&without, &dropped_path)), (vec![5], vec![]));
+    }
+
+    #[test]
+    fn a_schema_of_a_store_stays_without_its_entry_and_one_of_a_former_store_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordination = EmbeddedCoordination::open(dir.path()).unwrap().session();
+        for (created_unix_ms, stays) in [(6, true), (8, false)] {
+            let schema = SchemaRecord {
+                store: 5,
+                id: 1,
+                value_type: ValueType::Avro,
+                text: "\"int\"".to_owned(),
+                message: None,
+                registered_unix_ms: 7,
+            };
+            let store = StoreRecord::new(StoreDefinition::batch("s".parse().unwrap()), 5, created_unix_ms);
+            let (name, key) = (store.definition.name.clone(), schema.key());
+            let mut view = ClusterView::default();
+            let revised = |record| Revised { record, revision: 1 };
+            view.schemas.insert(key, revised(schema));
+            view.stores.insert(
+                name,
+                Revised {
+                    record: store,
+                    revision: 1,
+                },
+            );
+            let former = Sighting {
+                view: Arc::new(view),
+                ..Sighting::default()
+            };
+            let mut reading = Reading::new(&*coordination, &former, Problems::new());
+            reading.read_some(&["schemas/5-1".parse().unwrap()].into()).unwrap();
+            let found = reading.finish();
+            assert_eq!(
+                (found.view.schemas.contains_key(&key), found.problems.len()),
+                (stays, usize::from(stays))
+            );
+        }
     }
 }
