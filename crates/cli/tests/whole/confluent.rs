@@ -67,12 +67,26 @@ fn produce(kafka: &Kafka, registry: &SchemaRegistry, topic: &str, events: &[Valu
     lines.lines().map(bytes).collect()
 }
 
-/// A hybrid store of this type with an empty version, whose events are in the topic of its name.
-fn store(node: &Node, dir: &Path, kafka: &Kafka, registry: &SchemaRegistry, name: &str, value_type: &str) {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A hybrid store of this type with an empty version, whose events are in the topic of its name. A push needs a schema of the store.
+fn store(
+    node: &Node,
+    dir: &Path,
+    (kafka, registry): (&Kafka, &SchemaRegistry),
+    (name, value_type): (&str, &str),
+    schema: Option<Value>,
+) {
     kafka.make_topic(name, 2);
     let stream = format!("kafka://{}/{name}", kafka.address());
     let create = ["store", "create", name, "--kind", "hybrid", "--value-type", value_type];
     node.done(&[&create[..], &["--stream", &stream, "--registry", &registry.url()]].concat());
+    if let Some(schema) = schema {
+        let registered = node.http_post(&format!("/v1/stores/{name}/schemas"), schema);
+        assert_eq!(registered["id"], 1);
+    }
     let none = dir.join(format!("{name}.csv"));
     write_csv(&none, []);
     node.done(&of_csv("push", name, &none, &["--allow-empty"]));
@@ -141,12 +155,11 @@ fn user(fields: &[Value]) -> Value {
 fn avro_values_are_stored_with_schemas_that_come_from_the_registry() {
     let (kafka, registry) = (Kafka::start(), SchemaRegistry::start());
     let (dir, node) = cluster();
-    store(&node, dir.path(), &kafka, &registry, "users", "avro");
     // The store has the first schema already, in another form.
     let mut own = user(&[]);
     own["doc"] = json!("users of the shop");
-    let registered = node.http_post("/v1/stores/users/schemas", json!({"schema": own}));
-    assert_eq!(registered["id"], 1);
+    let own = Some(json!({"schema": own}));
+    store(&node, dir.path(), (&kafka, &registry), ("users", "avro"), own);
     let first = user(&[]);
     let second = user(&[json!({"name": "city", "type": "string", "default": "Venice"})]);
     // The registry has other numbers, since another topic has schemas there.
@@ -207,9 +220,13 @@ fn a_registry_that_is_away_stalls_the_stream(node: &Node, kafka: &Kafka, registr
         "users",
         &[json!({"key": "", "topic": "others", "avro": third, "value": {"age": 9, "zip": null}})],
     );
-    let hex: String = made[0].iter().map(|byte| format!("{byte:02x}")).collect();
     registry.pause();
-    produce(kafka, registry, "users", &[json!({"key": "stalled", "bytes": hex})]);
+    produce(
+        kafka,
+        registry,
+        "users",
+        &[json!({"key": "stalled", "bytes": hex(&made[0])})],
+    );
     let why = "is not given";
     until("the reason to be visible", || {
         node.done(&["store", "show", "users"]).contains(why)
@@ -235,9 +252,11 @@ fn a_registry_that_is_away_stalls_the_stream(node: &Node, kafka: &Kafka, registr
 fn json_and_protobuf_values_are_stored_in_the_form_of_the_store() {
     let (kafka, registry) = (Kafka::start(), SchemaRegistry::start());
     let (dir, node) = cluster();
-    for (name, value_type) in [("texts", "json"), ("messages", "protobuf")] {
-        store(&node, dir.path(), &kafka, &registry, name, value_type);
-    }
+    store(&node, dir.path(), (&kafka, &registry), ("texts", "json"), None);
+    // The file of the producer's messages, as a set.
+    let set = "CmEKCnVzZXIucHJvdG8SBHNob3AiIgoFT3RoZXISCwoDYWdlGAIgASgFEgwKBGNpdHkYBCABKAkiIQoEVXNlchILCgNhZ2UYASABKAUSDAoEY2l0eRgDIAEoCWIGcHJvdG8z";
+    let own = Some(json!({"schema": set, "message": "shop.User"}));
+    store(&node, dir.path(), (&kafka, &registry), ("messages", "protobuf"), own);
     let schema = json!({"title": "User", "type": "object", "properties": {"age": {"type": "integer"}}});
     let avro = user(&[]);
     let sent = produce(
@@ -246,9 +265,12 @@ fn json_and_protobuf_values_are_stored_in_the_form_of_the_store() {
         "texts",
         &[
             json!({"key": "k", "json": schema, "value": {"age": 1}}),
-            json!({"key": "avro", "avro": avro, "value": {"age": 1}}),
+            // Apicurio takes the second schema of a topic for one of the first one's type.
+            json!({"key": "", "topic": "others", "avro": avro, "value": {"age": 1}}),
         ],
     );
+    let foreign = json!({"key": "avro", "bytes": hex(&sent[1])});
+    produce(&kafka, &registry, "texts", &[foreign]);
     wait_for(&node, "texts:k", &sent[0][5..]);
     until("the Avro value to be poison", || poison(&node, "texts").len() == 1);
     let reason = &poison(&node, "texts")[0];
@@ -266,5 +288,5 @@ fn json_and_protobuf_values_are_stored_in_the_form_of_the_store() {
     );
     wait_for(&node, "messages:user", &[&[1], &sent[0][7..]].concat());
     let schemas = node.http_get("/v1/stores/messages/schemas");
-    assert_eq!(schemas["schemas"][0]["message"], "shop.User", "{schemas}");
+    assert_eq!(schemas["schemas"].as_array().unwrap().len(), 1, "{schemas}");
 }
