@@ -98,6 +98,8 @@ pub struct AgentWork {
     replicas: Arc<Replicas>,
     streams: Arc<Streams>,
     worker: Worker,
+    /// For the streams, as long as the agent works.
+    _operator: Arc<Operator>,
 }
 
 impl AgentWork {
@@ -122,23 +124,23 @@ impl AgentWork {
         let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
         let disk = Arc::new(disk?);
+        // Schemas need no reports.
+        let operator = Arc::new(Operator::new(
+            Arc::clone(&parts.coordination),
+            parts.mirror.clone(),
+            false,
+            parts.keep_deleted,
+        ));
         let streams = Arc::new(Streams::start(
             (engines, Arc::clone(&replicas)),
             &disk,
-            parts.events,
-            parts.kafka.clone(),
+            (parts.events, parts.kafka.clone()),
             StartOffsets {
                 peers: parts.peers.clone(),
                 mirror: parts.mirror.clone(),
                 own: parts.announcement.identity.clone(),
             },
-            // Schemas need no reports.
-            Operator::new(
-                Arc::clone(&parts.coordination),
-                parts.mirror.clone(),
-                false,
-                parts.keep_deleted,
-            ),
+            Arc::downgrade(&operator),
             IngestPace::start(Arc::clone(&parts.settings), Arc::clone(&parts.metrics))?,
             Arc::clone(&change_signal),
         )?);
@@ -194,6 +196,7 @@ impl AgentWork {
             replicas,
             streams,
             worker,
+            _operator: operator,
         };
         agent.warm();
         Ok(agent)

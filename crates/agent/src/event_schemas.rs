@@ -14,7 +14,7 @@ use fondaco_stream::{Foreign, LiveRules, SchemaFinder};
 use crate::schema_registry::{RegistryClient, Unfound};
 
 /// The rules for the values of a hybrid store, before its schemas are known.
-pub(super) fn live_rules(operator: &Arc<Operator>, client: &RegistryClient, store: &StoreRecord) -> LiveRules {
+pub(super) fn live_rules(operator: &Weak<Operator>, client: &RegistryClient, store: &StoreRecord) -> LiveRules {
     let registry = store
         .definition
         .stream
@@ -23,7 +23,7 @@ pub(super) fn live_rules(operator: &Arc<Operator>, client: &RegistryClient, stor
     let is_foreign = registry.is_some();
     let value_type = store.definition.value_type;
     let finder = Arc::new(StoreSchemaFinder {
-        operator: Arc::downgrade(operator),
+        operator: Weak::clone(operator),
         client: client.clone(),
         registry,
         store: store.definition.name.clone(),

@@ -59,8 +59,8 @@ pub struct Streams {
     /// Each Kafka, by its brokers.
     clusters: Mutex<BTreeMap<String, Arc<KafkaCluster>>>,
     start_offsets: Arc<StartOffsets>,
-    /// Reads the registry of schemas.
-    operator: Arc<Operator>,
+    /// Reads the registry of schemas. Overlays may be in use for longer than the session with the coordination service.
+    operator: Weak<Operator>,
     /// Asks registries outside.
     registries: RegistryClient,
     /// Of the values of each hybrid store, by its number and when it was created.
@@ -172,10 +172,9 @@ impl Streams {
     pub(super) fn start(
         (engines, replicas): (Engines, Arc<Replicas>),
         disk: &Arc<Disk>,
-        log: Option<Arc<EventLog>>,
-        kafka: KafkaConfig,
+        (log, kafka): (Option<Arc<EventLog>>, KafkaConfig),
         start_offsets: StartOffsets,
-        operator: Operator,
+        operator: Weak<Operator>,
         pace: IngestPace,
         change_signal: Arc<ChangeSignal>,
     ) -> Result<Self, AgentError> {
@@ -194,7 +193,7 @@ impl Streams {
             kafka,
             clusters: Mutex::default(),
             start_offsets: Arc::new(start_offsets),
-            operator: Arc::new(operator),
+            operator,
             registries: RegistryClient::new(),
             rules: Mutex::default(),
             change_signal,
