@@ -52,6 +52,7 @@ fn concrete(operation: &str) -> (String, Value) {
         "post /v1/stores/{store}/rollback" => json!({"to": 99}),
         "post /v1/stores/{store}/pushes" => json!({"source": "file:///absent"}),
         "post /v1/stores/{store}/events" => json!({"events": []}),
+        "post /v1/stores/{store}/schemas" => json!({"schema": {"type": "long"}}),
         "post /v1/lookup" => json!({"keys": ["s:1", "s:absent"]}),
         "post /v1/graphs/{store}/query" => json!({"query": "MATCH (a) RETURN a"}),
         "post /v1/plans" => json!({"add": [99], "dry_run": true}),
@@ -80,6 +81,8 @@ fn concrete(operation: &str) -> (String, Value) {
         ("{decision}", "999999"),
         ("{loss}", "absent"),
         ("{member}", "absent"),
+        ("{id}", "1"),
+        ("{other}", "2"),
     ] {
         path = path.replace(parameter, value);
     }
