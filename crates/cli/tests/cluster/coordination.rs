@@ -165,7 +165,10 @@ fn every_entry_in_zookeeper_is_documented() {
     node.done(&["store", "create", "gone", "--kind", "versioned"]);
     node.done(&["store", "drop", "gone", "--yes"]);
     node.done(&["store", "create", "typed", "--value-type", "avro"]);
-    node.http_post("/v1/stores/typed/schemas", serde_json::json!({"schema": {"type": "long"}}));
+    node.http_post(
+        "/v1/stores/typed/schemas",
+        serde_json::json!({"schema": {"type": "long"}}),
+    );
     node.done(&["config", "set", "maxclients=5000"]);
     node.done(&["rebalance", "plan", "--move", &a_move(&cluster)]);
     let mut user = node.command(&["user", "put", "ann", "--stores", "*"]);

@@ -30,12 +30,12 @@ const NEWER: &str = r#"{"type":"record","name":"Item","fields":[
     {"name":"embedding","type":{"type":"array","items":"float"}}]}"#;
 
 fn price(id: u64) -> Option<f64> {
-    (!id.is_multiple_of(10)).then(|| id as f64 + 0.5)
+    (!id.is_multiple_of(10)).then_some(id as f64 + 0.5)
 }
 
 fn item(id: u64) -> Value {
     let tags: Vec<String> = (0..id % 4).map(|tag| format!("tag-{tag}")).collect();
-    json!({"id": id, "name": format!("item {id}"), "sold": id % 2 == 0, "price": price(id), "tags": tags, "embedding": [id, 1, -1, 0.5]})
+    json!({"id": id, "name": format!("item {id}"), "sold": id.is_multiple_of(2), "price": price(id), "tags": tags, "embedding": [id, 1, -1, 0.5]})
 }
 
 fn floats(floats: &[f32]) -> Vec<u8> {
@@ -112,6 +112,9 @@ fn error(redis: &mut redis::Connection, words: &str, more: &[&[u8]], keys: &[Str
     refused.to_string()
 }
 
+/// Two fields of an item, each with its name.
+type Found = (String, String, String, Option<f64>);
+
 #[test]
 fn fields_and_scores_are_alike_at_router_and_nodes() {
     let (_dir, dev) = items();
@@ -121,10 +124,9 @@ fn fields_and_scores_are_alike_at_router_and_nodes() {
     let vector = floats(&[1.0, 2.0, 0.0, 4.0]);
     for (name, address) in &all {
         let redis = &mut connect(address);
-        let found: Vec<Option<(String, String, String, Option<f64>)>> =
-            command("FONDACO.MGET FIELDS 2 name price", &[], &of_items([7, 10, 9999]))
-                .query(redis)
-                .unwrap();
+        let found: Vec<Option<Found>> = command("FONDACO.MGET FIELDS 2 name price", &[], &of_items([7, 10, 9999]))
+            .query(redis)
+            .unwrap();
         let of = |id: u64| Some(("name".into(), format!("item {id}"), "price".into(), price(id)));
         assert_eq!(found, [of(7), of(10), None], "{name}");
         let found: Vec<Option<String>> = command(

@@ -35,6 +35,7 @@ use wanted::{Want, wants};
 pub const DROP_GRACE_MS: u64 = 5_000;
 
 /// An action for a node. Each is returned again until it is done.
+#[expect(clippy::large_enum_variant, reason = "few are made, and each is carried out at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentAction {
     /// Fetch and verify partitions of a version, and open them.

@@ -22,7 +22,7 @@ fn records_are_absent_once_their_time_is_over_in_look_ups_and_scans() {
     let value = |number: u8| {
         vec![
             number;
-            if number % 7 == 0 {
+            if number.is_multiple_of(7) {
                 150_000
             } else {
                 5 + usize::from(number)

@@ -32,7 +32,7 @@ fn counts(records: &Records) -> ChunkCounts {
 
 /// Some records have times.
 fn time_ms(value: &[u8]) -> Option<u64> {
-    (value.len() % 3 == 0).then_some(1_000 + value.len() as u64)
+    value.len().is_multiple_of(3).then_some(1_000 + value.len() as u64)
 }
 
 fn in_order<V>(records: &BTreeMap<Vec<u8>, V>) -> Vec<(u64, &Vec<u8>, &V)> {
