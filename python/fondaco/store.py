@@ -429,7 +429,7 @@ class Store:
         a number. The operations are ``set``, ``remove``, ``add``, ``append`` and ``increment``. In stores with
         ``versioned={"resolution": "fields"}`` concurrent changes of other fields stay.
 
-        >>> carts.update("8", {"set": {"owner": "Ada"}, "append": {"books": ["Dune"]}})
+        >>> carts.update("basket", {"set": {"owner": "Ada"}, "append": {"books": ["Dune"]}})
         {'books': ['Dune'], 'owner': 'Ada'}
         """
         return self._native.update(self.name, key, json.dumps(update))

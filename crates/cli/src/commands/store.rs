@@ -182,15 +182,18 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             })
         }
         StoreCommand::Alter(options) => {
-            let change = StoreChange {
-                options: options.options.document(None),
-            };
-            if change.options.is_empty() {
+            if options.options.is_empty() {
                 let usage = "nothing to change: give an option, see fondaco store alter --help";
                 return Err(WrongUsage(usage.to_owned()).into());
             }
             let path = format!("/v1/stores/{}", options.name);
-            let store: StoreResource = options.node.client()?.patch(&path, &change)?;
+            let client = options.node.client()?;
+            // Some options are other members of a document for another kind.
+            let kind = client.get::<StoreResource>(&path)?.kind;
+            let change = StoreChange {
+                options: options.options.document(kind),
+            };
+            let store: StoreResource = client.patch(&path, &change)?;
             output.result(&store, show_text)
         }
         StoreCommand::Drop(options) => drop_store(&options, output),
@@ -208,7 +211,7 @@ fn create(options: CreateOptions, output: &Output) -> anyhow::Result<()> {
     let new = NewStore {
         name: options.name.to_string(),
         kind: options.kind,
-        options: options.options.document(Some(options.kind)),
+        options: options.options.document(options.kind),
     };
     let store: StoreResource = client.post("/v1/stores", &new)?;
     output.result(&store, |store| match &store.versioned {

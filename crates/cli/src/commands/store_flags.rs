@@ -13,12 +13,16 @@ use crate::output;
 pub struct StoreFlags<const IS_NEW: bool>(Vec<(&'static StoreOption, Value)>);
 
 impl<const IS_NEW: bool> StoreFlags<IS_NEW> {
+    /// Whether no option was given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The members of a document for a store of this kind. The store refuses those that its kind does not have.
-    pub fn document(self, kind: Option<StoreKind>) -> Map<String, Value> {
+    pub fn document(self, kind: StoreKind) -> Map<String, Value> {
         let mut document = Map::new();
         for (option, value) in self.0 {
-            let own = kind.and_then(|kind| option.member(kind));
-            if let Some(member) = own.or(option.members().next()) {
+            if let Some(member) = option.member(kind).or(option.members().next()) {
                 StoreOption::put(&mut document, member, value);
             }
         }

@@ -117,13 +117,11 @@ fn every_option_is_honoured_or_refused_with_the_kinds_that_have_it() {
         let create = |name: &'static str| vec!["--json", "store", "create", name, "--kind", kind.as_str()];
         let stream = |of: Option<&'static str>| of.map_or_else(Vec::new, |of| vec!["--stream", of]);
         for option in StoreOption::all() {
-            let is_stream = option
-                .member(StoreKind::Hybrid)
-                .is_some_and(|member| member.starts_with("stream."));
+            let is_stream = option.members().all(|member| member.starts_with("stream."));
             let source = match option.name {
                 "stream" => None,
                 // Those of streams need one.
-                _ if is_stream && option.name != "engine" => Some(source_for(option)),
+                _ if is_stream => Some(source_for(option)),
                 _ => source,
             };
             let arguments = [create("new"), stream(source), needed(option).to_vec()].concat();
