@@ -121,7 +121,7 @@ fn a_node_answers_peers_only_for_keys_that_it_holds() {
         assert!(error.starts_with("ERR value is not an integer"), "{error}");
     }
     // Envelopes that an older or a later release would send.
-    for no_envelope in ["1000", "v2;timeout=1000", "v1;!fan-out=2", "v1;timeout=x"] {
+    for no_envelope in ["1000", "v99;timeout=1000", "v1;!fan-out=2", "v1;timeout=x"] {
         let error = connection
             .send(&format!("FONDACO.READ {no_envelope} 1 0 pymk 1"))
             .unwrap_err();
