@@ -1,6 +1,6 @@
 //! Some fields of values, and scores over them. The nodes read and compute them; here they become columns.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::DataType;
@@ -97,10 +97,8 @@ pub fn typed(
             return Ok(Values::typed(keys, reply.values, versions, raw));
         }
         What::Fields { names, .. } => {
-            let of_field = |name: &String| {
-                let known = reader.and_then(|reader| reader.column_type(name));
-                column(name, known.unwrap_or_else(|| "json".into()))
-            };
+            let known: BTreeMap<String, String> = reader.map(Schema::column_types).into_iter().flatten().collect();
+            let of_field = |name: &String| column(name, known.get(name).cloned().unwrap_or_else(|| "json".into()));
             names.iter().map(of_field).collect()
         }
         What::Dot(_) | What::Cosine(_) => vec![column("score", "Float64".into())],

@@ -25,7 +25,7 @@ pub struct NewSchema {
 pub struct SchemaList {
     /// The type of the store's values.
     pub value_type: ValueType,
-    /// What a new schema has to fulfil.
+    /// The rule that a new schema has to meet.
     pub compatibility: Compatibility,
     /// The schemas, oldest first.
     pub schemas: Vec<SchemaResource>,

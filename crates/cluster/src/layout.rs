@@ -53,7 +53,7 @@ const WATCHED_BY_ALL: [&str; 12] = [
     "routers",
     "plans",
     "users",
-    // Before the stores: whoever finds a new store may find its schemas.
+    // Before the stores: when the entry of a new store is read, its schemas are known.
     "schemas",
     "stores",
     // After the stores: when a store's entry is gone, the record of its dropping can be read.

@@ -4,6 +4,7 @@
 //! of a request is on another node, all keys are read through the client library, so that all values of a store are of
 //! one version.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Json;
@@ -118,36 +119,36 @@ fn encoded_key(app: &App, store: &StoreName, key: Vec<u8>, decode: bool) -> Resu
 
 /// A value as JSON, if its store declares a type; else as it is.
 async fn decoded(app: &App, store: &StoreName, value: Vec<u8>) -> Result<LookupValue, ApiError> {
-    let record = app
-        .operator
-        .mirror()
-        .view()
-        .stores
-        .get(store)
-        .map(|known| known.record.clone());
-    let Some(record) = record else {
-        return Ok(lookup_value(value));
+    let (value_type, schemas) = {
+        let catalog = app.catalog.load();
+        let Some(known) = catalog.store(store) else {
+            return Ok(lookup_value(value));
+        };
+        (catalog.value_type(known), catalog.schemas(known).cloned())
     };
-    let value_type = record.definition.value_type;
-    let wrong = |error: String| {
+    let wrong = |error: &dyn Display| {
         let message = format!("a value of store {store:?} cannot be decoded: {error}");
         ApiError::new("not_decodable", message)
     };
     if !value_type.has_schemas() {
-        let json = value_to_json(value_type, &value).map_err(|error| wrong(error.to_string()))?;
+        let json = value_to_json(value_type, &value).map_err(|error| wrong(&error))?;
         return Ok(match json {
             Some(json) => LookupValue::Decoded(DecodedValue { schema: None, json }),
             None => lookup_value(value),
         });
     }
-    let (id, _) = read_id(&value).map_err(|error| wrong(error.to_string()))?;
-    let name = store.clone();
-    // One that this process has not seen yet is fetched.
-    let found = app.blocking(move |app| Ok(app.operator.schema(&name, id)?)).await?;
-    let schema = found.ok_or_else(|| wrong(format!("no schema has the number {id}")))?;
-    let schema = Schema::of_record(&schema).map_err(|error| wrong(error.to_string()))?;
-    let (_, payload) = read_id(&value).map_err(|error| wrong(error.to_string()))?;
-    let json = schema.to_json(payload).map_err(|error| wrong(error.to_string()))?;
+    let (id, payload) = read_id(&value).map_err(|error| wrong(&error))?;
+    let schema = match schemas.and_then(|schemas| schemas.get(id).cloned()) {
+        Some(schema) => schema,
+        None => {
+            // This process may not have heard of it yet.
+            let name = store.clone();
+            let found = app.blocking(move |app| Ok(app.operator.schema(&name, id)?)).await?;
+            let found = found.ok_or_else(|| wrong(&format!("no schema has the number {id}")))?;
+            Schema::of_record(&found).map_err(|error| wrong(&error))?
+        }
+    };
+    let json = schema.to_json(payload).map_err(|error| wrong(&error))?;
     Ok(LookupValue::Decoded(DecodedValue { schema: Some(id), json }))
 }
 

@@ -8,7 +8,7 @@ use fondaco_model::Compatibility;
 use crate::schema::{Form, Schema};
 use crate::{avro, protobuf};
 
-/// The clashes that are listed: more help nobody.
+/// The most clashes that an error lists.
 pub(crate) const CLASHES_MAX: usize = 100;
 /// The fields that are listed, with those of fields.
 pub(crate) const FIELDS_MAX: usize = 10_000;

@@ -97,7 +97,7 @@ struct Asked {
 /// The number of a schema in the registry outside, and the indexes of Protobuf's message in it.
 type ForeignName = (u32, Vec<u32>);
 
-/// What has to be known before a value can be admitted or refused.
+/// The schema that is missing before a value can be admitted or refused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Missing {
     /// The schemas that the store has now.
@@ -217,7 +217,7 @@ impl LiveRules {
         Ok(())
     }
 
-    /// Looks for what is missing. Once it returns without an error, [`admit`](Self::admit) knows it.
+    /// Looks for a missing schema. Once it returns without an error, [`admit`](Self::admit) decides on the value.
     ///
     /// # Errors
     /// There is no answer yet: the caller has to try again later.

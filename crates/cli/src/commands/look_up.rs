@@ -97,7 +97,7 @@ pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
     if options.form.decodes() {
         match client.get::<DecodedValue>(&format!("{path}?decode=true")) {
             Ok(decoded) => return show_decoded(decoded, &shown, output),
-            // Nobody asked for it.
+            // Decoding was only the default of a terminal: the bytes are shown instead.
             Err(error) if error.code() == "not_decodable" && !options.form.decode => {}
             Err(error) => return Err(error.into()),
         }

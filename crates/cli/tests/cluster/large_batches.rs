@@ -10,7 +10,7 @@ use super::cluster::{Cluster, Shape};
 use super::node::{Node, until};
 use super::values::{KEYS, read_all, value, version_of};
 
-/// Who is asked: a node that has some of the keys, and a router that has none.
+/// The processes that are asked: a node, which holds some of the keys, and a router, which holds no key.
 const ASKERS: [&str; 2] = ["node-1", "router-1"];
 
 /// How often each key is asked for: the batch has ten thousand keys.

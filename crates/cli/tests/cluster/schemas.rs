@@ -282,7 +282,7 @@ fn written(version: usize, key: u64) -> Value {
         .into()
 }
 
-/// What a reader of a version has to find in a value.
+/// The record that a reader of a version has to find in a value.
 fn expected(version: usize, found: &Value) -> Value {
     let defaults = json!({"id": null, "name": "nobody", "city": "Venice", "tags": ["new"]});
     let fields: &[&str] = [&["id", "name"][..], &["id", "name", "city"], &["id", "city", "tags"]][version];

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::node::{Node, of_csv, write_csv};
 
-/// What the producer needs.
+/// The producer's packages.
 const PACKAGES: &str = "confluent-kafka[avro,json,protobuf,schemaregistry]==2.16.1";
 
 /// A Python that has Confluent's client, below `.cache`.

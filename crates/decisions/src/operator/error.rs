@@ -115,7 +115,7 @@ pub enum OperatorError {
     SchemaClash {
         /// The name.
         store: StoreName,
-        /// What the store demands.
+        /// The store's compatibility.
         mode: Compatibility,
         /// Each clash: the former schema, the field, and the rule.
         clashes: Vec<String>,
@@ -135,7 +135,7 @@ pub enum OperatorError {
         store: StoreName,
         /// The number of the schema.
         id: u16,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
     /// A member of the cluster does not know an option of a new store.

@@ -5,7 +5,7 @@
 //! several siblings the one that was written whole last is the base, and fields that were written later come from the
 //! others. A deletion is a whole value without fields.
 //!
-//! Fields are opaque here: a value of another type than JSON is merged by a function of the caller, who knows its type.
+//! Fields are opaque here: a value of another type than JSON is merged by the caller's function, which knows its type.
 
 use std::collections::BTreeMap;
 
@@ -196,7 +196,7 @@ impl FieldTimes {
     }
 }
 
-/// Merges JSON objects. `None` if a value is none.
+/// Merges JSON objects. `None` if a value is not a JSON object.
 pub fn merge_json(base: Option<&Bytes>, fields: &[(&str, Option<&Bytes>)]) -> Option<Bytes> {
     let parse = |value: &Bytes| serde_json::from_slice::<Map<String, Value>>(value).ok();
     let mut merged = base.map_or(Some(Map::new()), parse)?;

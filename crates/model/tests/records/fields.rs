@@ -38,7 +38,7 @@ fn with_fields(record: &Record, dots: &mut DotSource, fields: &Value, at_ms: u64
     written(record, dots, record.context(), update)
 }
 
-/// What both sides have, whichever merges the other.
+/// The merge of two records, which is the same in both directions.
 fn merged(a: &Record, b: &Record) -> Option<Value> {
     let (one, other) = (shown(&a.merge(b)), shown(&b.merge(a)));
     assert_eq!(one, other);

@@ -1,11 +1,10 @@
-//! When keys of hybrid stores expire that other nodes have, for `TTL` and its like.
+//! The expiry times of keys of hybrid stores on other nodes, for `TTL` and its like.
 
 use fondaco_catalog::Catalog;
-use fondaco_client::ClientError;
 use fondaco_model::{PartitionId, SlotPrefix};
 use fondaco_resp::ReplyItem;
 
-use super::{Forwarder, refusal};
+use super::Forwarder;
 
 /// When a key expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,33 +41,14 @@ impl Forwarder {
     /// When a key expires, as a node that holds it says: the first that answers.
     ///
     /// # Errors
-    /// The error to answer with: of the node that was asked last, or that there is none.
+    /// As of [`ask_holder`](Self::ask_holder).
     pub(crate) async fn expiry(&self, catalog: &Catalog, store: u16, key: &[u8]) -> Result<Expiry, String> {
         let name = &catalog.stores()[store as usize].name;
         let slot = SlotPrefix::of(name).slot(key);
-        let none = |partition| {
-            let store = name.clone();
-            refusal(ClientError::NoReplica { store, partition })
-        };
-        let Some(membership) = catalog.membership() else {
-            return Err(none(PartitionId::new(0)));
-        };
-        let topology = membership.topology();
-        let partition = topology.partitions.partition_of(slot);
-        let mut error = none(partition);
-        let client = self.client().map_err(refusal)?;
-        let holders = topology.stores.get(name).into_iter();
-        let holders = holders.flat_map(|store| topology.replicas(store, partition));
+        let partitions = catalog.membership().map(|membership| membership.topology().partitions);
+        let partition = partitions.map_or(PartitionId::new(0), |partitions| partitions.partition_of(slot));
         let request = [b"FONDACO.EXPIRY", name.as_str().as_bytes(), key];
-        for node in holders.filter(|&node| !membership.is(node)) {
-            match client.ask(node, &request, self.deadline()).await {
-                Ok((_, items)) => match Expiry::parse(&items) {
-                    Some(expiry) => return Ok(expiry),
-                    None => error = format!("ERR node {node} answered FONDACO.EXPIRY with something else"),
-                },
-                Err(failed) => error = refusal(failed),
-            }
-        }
-        Err(error)
+        self.ask_holder(catalog, name, partition, &request, |_, items| Expiry::parse(items))
+            .await
     }
 }

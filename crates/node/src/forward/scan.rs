@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fondaco_catalog::{Catalog, Membership};
 use fondaco_client::ClientError;
 use fondaco_format::ScanPosition;
-use fondaco_model::{NodeId, StoreName};
+use fondaco_model::{NodeId, PartitionId, StoreName};
 use fondaco_resp::ReplyItem;
 
 use super::{Forwarder, refusal};
@@ -14,11 +14,50 @@ use super::{Forwarder, refusal};
 pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);
 
 impl Forwarder {
+    /// Asks the other nodes that hold a partition of a store, one after the other, and returns the first answer that can be parsed.
+    /// The first part of the request is the command.
+    ///
+    /// # Errors
+    /// The error to answer with: that of the node that was asked last; or that no other node holds the partition.
+    pub(super) async fn ask_holder<T>(
+        &self,
+        catalog: &Catalog,
+        store: &StoreName,
+        partition: PartitionId,
+        request: &[&[u8]],
+        parse: impl Fn(&[u8], &[ReplyItem]) -> Option<T>,
+    ) -> Result<T, String> {
+        let mut error = refusal(ClientError::NoReplica {
+            store: store.clone(),
+            partition,
+        });
+        let Some(membership) = catalog.membership() else {
+            return Err(error);
+        };
+        let client = self.client().map_err(refusal)?;
+        let topology = membership.topology();
+        let holders = topology.stores.get(store).into_iter();
+        let holders = holders.flat_map(|store| topology.replicas(store, partition));
+        for node in holders.filter(|&node| !membership.is(node)) {
+            match client.ask(node, request, self.deadline()).await {
+                Ok((reply, items)) => match parse(&reply, &items) {
+                    Some(answer) => return Ok(answer),
+                    None => {
+                        let command = String::from_utf8_lossy(request[0]);
+                        error = format!("ERR node {node} answered {command} with something else");
+                    }
+                },
+                Err(failed) => error = refusal(failed),
+            }
+        }
+        Err(error)
+    }
+
     /// Lists keys of one partition from a position on, as a node that holds it tells: the first that
     /// answers.
     ///
     /// # Errors
-    /// The error to answer with: of the node that was asked last, or that there is none.
+    /// As of [`ask_holder`](Self::ask_holder).
     pub(crate) async fn scan(
         &self,
         catalog: &Catalog,
@@ -28,38 +67,18 @@ impl Forwarder {
     ) -> Result<Listed, String> {
         let name = &catalog.stores()[store as usize].name;
         let ScanPosition { partition, hash } = position;
-        let down = ClientError::NoReplica {
-            store: name.clone(),
-            partition,
-        };
-        let mut error = refusal(down);
-        let Some(membership) = catalog.membership() else {
-            return Err(error);
-        };
-        let client = self.client().map_err(refusal)?;
-        let topology = membership.topology();
-        let holders = topology.stores.get(name).into_iter();
-        let holders = holders.flat_map(|store| topology.replicas(store, partition));
-        let partitions = topology.partitions.to_string();
-        let (partition, hash, count) = (partition.to_string(), hash.to_string(), count.to_string());
+        let membership = catalog.membership();
+        let partitions = membership.map_or_else(String::new, |membership| membership.topology().partitions.to_string());
+        let (number, hash, count) = (partition.to_string(), hash.to_string(), count.to_string());
         let request = [
             b"FONDACO.SCAN",
             name.as_str().as_bytes(),
             partitions.as_bytes(),
-            partition.as_bytes(),
+            number.as_bytes(),
             hash.as_bytes(),
             count.as_bytes(),
         ];
-        for node in holders.filter(|&node| !membership.is(node)) {
-            match client.ask(node, &request, self.deadline()).await {
-                Ok((reply, items)) => match listed(&reply, &items) {
-                    Some(listed) => return Ok(listed),
-                    None => error = format!("ERR node {node} answered FONDACO.SCAN with something else"),
-                },
-                Err(failed) => error = refusal(failed),
-            }
-        }
-        Err(error)
+        self.ask_holder(catalog, name, partition, &request, listed).await
     }
 
     /// About how many keys a store has, as the nodes tell that hold it.

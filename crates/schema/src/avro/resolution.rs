@@ -5,7 +5,7 @@ use super::cursor::{Cursor, put_long, put_sized};
 use super::{Graph, Kind, NodeIndex};
 use crate::ValueError;
 
-/// What two schemas have to do with one another, computed once for many values.
+/// The pairs of types in the schemas of a writer and a reader, computed once for many values.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolution {
     fields: FieldMap,

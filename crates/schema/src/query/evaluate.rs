@@ -25,7 +25,7 @@ pub struct Evaluator<'a> {
     by_writer: BTreeMap<u16, Result<Prepared, String>>,
 }
 
-/// What is read from values of one schema.
+/// The parts of a value that a query reads, for the values of one schema.
 #[derive(Debug)]
 struct Prepared {
     result: Projection,

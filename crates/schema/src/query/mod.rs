@@ -1,4 +1,4 @@
-//! What is asked of a value: some of its fields, or a score over one, if conditions hold.
+//! Queries over values: some fields of each, or a score over one field, of the values that meet conditions.
 //!
 //! ```text
 //! query     = what [SCHEMA id] [WHERE condition [AND condition …]]
@@ -33,7 +33,7 @@ const WORD_BYTES_MAX: usize = 4096;
 pub struct Query {
     /// The result that is asked for.
     pub what: What,
-    /// The schema by whose fields, defaults and aliases values are read; the newest if there is none.
+    /// The id of the reader's schema, whose fields, defaults and aliases apply; by default the newest.
     pub schema: Option<u16>,
     /// All must hold; other values count as missing.
     pub conditions: Vec<Condition>,
@@ -99,7 +99,7 @@ pub enum QueryError {
     /// The store lacks a schema.
     #[error("no schema has the id {0}")]
     UnknownSchema(u16),
-    /// The type of the store's values has not what is asked for.
+    /// The type of the store's values has no such fields.
     #[error("{0}")]
     Type(String),
 }

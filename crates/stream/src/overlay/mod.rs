@@ -127,7 +127,7 @@ pub struct Applied {
 pub(crate) struct Outcome {
     /// How many were applied, or do not count.
     pub(crate) applied: usize,
-    /// What has to be known before the next one can be.
+    /// The schemas that are missing before the next event can be applied.
     pub(crate) missing: Option<Missing>,
 }
 

@@ -228,7 +228,7 @@ fn a_node_that_hears_of_a_schema_late_takes_the_events_that_another_one_took() {
             panic!()
         };
         assert!(reason.ends_with("no schema has the id 3"), "{reason}");
-        // What the node's mirror knew before takes nothing back.
+        // The mirror's older list of schemas takes none away.
         overlay
             .rules()
             .set(ValueRules::new(ValueType::Avro, Arc::new(known(known_schemas))));

@@ -13,7 +13,7 @@ use fondaco_resp::{Reply, parse_integer};
 use fondaco_schema::{Evaluator, Form, Query, What};
 
 use super::ids::{self, Keys};
-use super::look_ups::Limit;
+use super::look_ups::{Limit, write_late};
 use super::{Call, Refusal, SYNTAX_ERROR};
 use crate::compute::NoResult;
 use crate::compute::fields::{self, Fields};
@@ -335,16 +335,10 @@ impl Late {
         }
     }
 
-    /// Ends a reply: the reason for the first of them, and the places of all; null if there are none.
+    /// Ends a reply with the late keys, if the request lists them.
     fn end(&self, limit: &Limit, reply: &mut Reply<'_>) {
-        match &self.reason {
-            _ if !limit.lists_late => {}
-            None => reply.null(),
-            Some(reason) => {
-                reply.array(self.places.len() + 1);
-                reply.bulk(reason.as_bytes());
-                self.places.iter().for_each(|&at| reply.integer(at as i64));
-            }
+        if limit.lists_late {
+            write_late(self.reason.as_deref(), &self.places, reply);
         }
     }
 }

@@ -60,6 +60,18 @@ pub(in crate::server) struct Limit {
 /// The longest that a client may say it waits, in milliseconds: an hour.
 const DEADLINE_MS_MAX: u64 = 3_600_000;
 
+/// Ends a reply with the late keys: the reason for the first, then the positions of all; null if no key is late.
+pub(in crate::server) fn write_late(reason: Option<&str>, places: &[usize], reply: &mut Reply<'_>) {
+    match reason {
+        Some(reason) if !places.is_empty() => {
+            reply.array(places.len() + 1);
+            reply.bulk(reason.as_bytes());
+            places.iter().for_each(|&at| reply.integer(at as i64));
+        }
+        _ => reply.null(),
+    }
+}
+
 impl Limit {
     /// Reads the option from the arguments, at a place; the place behind it.
     ///

@@ -59,7 +59,7 @@ fn check(store: &VersionedStore, value: &[u8]) -> Result<(), Refusal> {
 /// Checks a value of a store's type, with the id of its schema if it has one.
 ///
 /// # Errors
-/// The error to answer with. An id that nobody knows here may have been registered a moment ago: the client is told to try again.
+/// The error to answer with. The answer to an unknown schema id is `TRYAGAIN`: the schema may have been registered a moment ago.
 pub(in crate::server) fn check_stored(
     store: &StoreName,
     value_type: ValueType,

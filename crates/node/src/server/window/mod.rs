@@ -23,7 +23,7 @@ use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
 use super::buffers::FREE_BYTES;
-use super::commands::look_ups::{LookUp, Said};
+use super::commands::look_ups::{LookUp, Said, write_late};
 use super::commands::operation::Combined;
 use super::refusal;
 use crate::forward::{Steered, ValueAnswer};
@@ -371,25 +371,12 @@ impl Window {
                 reply.integer(place.sum);
             }
             if request.lists_late {
-                self.list_late(reply);
+                write_late(self.failure(), &self.late.take(), reply);
             }
             place.begun = false;
             place.request += 1;
         }
         false
-    }
-
-    /// Ends a reply with the keys that have no answer: the reason for the first, and the places of all; null if there are none.
-    fn list_late(&self, reply: &mut Reply<'_>) {
-        let late = self.late.take();
-        match self.failure() {
-            Some(reason) if !late.is_empty() => {
-                reply.array(late.len() + 1);
-                reply.bulk(reason.as_bytes());
-                late.iter().for_each(|&at| reply.integer(at as i64));
-            }
-            _ => reply.null(),
-        }
     }
 
     /// Answers the key at a place with the answer of a replica or of another node, and moves on to the next.

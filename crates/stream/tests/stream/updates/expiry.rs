@@ -1,4 +1,4 @@
-//! Events that expire: what a key has after any order of events, what is deleted, and what a compaction gets.
+//! Events that expire: the value of a key after any order of events, the records that are deleted, and those that a compaction gets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
