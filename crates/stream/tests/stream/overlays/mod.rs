@@ -2,6 +2,7 @@
 
 mod engines;
 mod partitioned;
+mod quota;
 mod trimmed;
 
 use std::collections::BTreeMap;
