@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
         ValueType::String,
         ValueType::Integer,
         ValueType::Json,
-        ValueType::MessagePack,
+        ValueType::Messagepack,
     ] {
         let json = value_to_json(value_type, bytes);
         assert_eq!(check_value(value_type, bytes).is_ok(), json.is_ok());

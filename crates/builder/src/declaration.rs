@@ -54,7 +54,7 @@ impl Declaration {
 
     /// Whether values are made of JSON, unless they are a column of bytes.
     pub(crate) fn reads_json(&self) -> bool {
-        self.value_type.has_schemas() || self.value_type == ValueType::MessagePack
+        self.value_type.has_schemas() || self.value_type == ValueType::Messagepack
     }
 
     /// Whether a value of all columns has this one although it is a part of the key: records may have it, too.

@@ -41,9 +41,9 @@ store_options! {
     Word("PARTITIONER", Partitioner::WORDS), [Hybrid] => fixed;
 
     /// The registry of schemas whose numbers are in front of the values of events, as Confluent's serializers write them:
-    /// http://HOST:PORT, with a path if it has one, and more addresses after commas. Without it, values are as the store keeps them.
+    /// http://HOST:PORT, with a path if it has one, and more addresses after commas; or none, the default: values are as the store keeps them.
     "registry" registry: Option<RegistryAddress> [serde(default, skip_serializing_if = "Option::is_none")],
-    OptionValue::text::<RegistryAddress>("URL"), [Hybrid] => fixed;
+    OptionValue::text::<RegistryAddress>("URL"), [Hybrid] or "none" => fixed;
 
     /// Whether nodes read no events for now.
     "paused" paused: bool [serde(default, rename = "is_paused", skip_serializing_if = "std::ops::Not::not")], Bool, [Hybrid];

@@ -19,7 +19,7 @@ words! {
     /// JSON text.
     Json = "json",
     /// A MessagePack value.
-    MessagePack = "messagepack",
+    Messagepack = "messagepack",
     /// The id of an Avro schema of the store, then Avro's binary encoding.
     Avro = "avro",
     /// The id of a Protobuf schema of the store, then a message.

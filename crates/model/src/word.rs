@@ -15,7 +15,8 @@ macro_rules! words {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),* }
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
 
         impl $name {
             /// All values.

@@ -18,7 +18,7 @@ pub fn check_value(value_type: ValueType, value: &[u8]) -> Result<(), ValueError
         ValueType::Integer => integer(value).map(drop),
         // As a value, which has a limit of depth.
         ValueType::Json => json(value).map(drop),
-        ValueType::MessagePack => {
+        ValueType::Messagepack => {
             let mut rest = value;
             read_value_ref_with_max_depth(&mut rest, VALUE_DEPTH_MAX).map_err(|error| no_message_pack(&error))?;
             expect_end(value, rest.len())
@@ -33,7 +33,7 @@ pub fn value_to_json(value_type: ValueType, value: &[u8]) -> Result<Option<Value
         ValueType::String => text(value)?.into(),
         ValueType::Integer => integer(value)?.into(),
         ValueType::Json => json(value)?,
-        ValueType::MessagePack => to_json_of_message_pack(read_message_pack(value)?),
+        ValueType::Messagepack => to_json_of_message_pack(read_message_pack(value)?),
         _ => return Ok(None),
     }))
 }
@@ -49,7 +49,7 @@ pub fn value_of_json(value_type: ValueType, json: &Value) -> Result<Option<Vec<u
             .to_string()
             .into_bytes(),
         ValueType::Json => json.to_string().into_bytes(),
-        ValueType::MessagePack => {
+        ValueType::Messagepack => {
             let mut out = Vec::new();
             rmpv::encode::write_value(&mut out, &to_message_pack(json))
                 .map_err(|error| ValueError::new(0, error.to_string()))?;

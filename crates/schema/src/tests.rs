@@ -185,16 +185,16 @@ fn values_that_describe_themselves_are_checked() {
         (ValueType::String, &b"text"[..], &b"\xff"[..]),
         (ValueType::Integer, b"-5", b"5x"),
         (ValueType::Json, b"{\"a\":[1]}", b"{a}"),
-        (ValueType::MessagePack, b"\x82\xa1a\x01\xa1b\x92\x02\xc0", b"\x92\x01"),
+        (ValueType::Messagepack, b"\x82\xa1a\x01\xa1b\x92\x02\xc0", b"\x92\x01"),
     ] {
         let json = value_to_json(value_type, good).unwrap().unwrap();
         assert_eq!(value_of_json(value_type, &json).unwrap().unwrap(), good);
         assert_eq!(check_value(value_type, good), Ok(()));
         assert!(check_value(value_type, bad).is_err(), "{value_type}");
     }
-    assert!(check_value(ValueType::MessagePack, &[0x91; 1 << 16]).is_err());
-    assert!(check_value(ValueType::MessagePack, &[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err());
-    assert!(check_value(ValueType::MessagePack, b"\x01\x01").is_err());
+    assert!(check_value(ValueType::Messagepack, &[0x91; 1 << 16]).is_err());
+    assert!(check_value(ValueType::Messagepack, &[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err());
+    assert!(check_value(ValueType::Messagepack, b"\x01\x01").is_err());
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn unknown_fields_of_messages_stay() {
 
 #[test]
 fn messagepack_values_keep_what_no_update_names() {
-    let rules = Arc::new(ValueRules::new(ValueType::MessagePack, Arc::default()));
+    let rules = Arc::new(ValueRules::new(ValueType::Messagepack, Arc::default()));
     let mut bytes = Vec::new();
     let map = rmpv::Value::Map(vec![
         ("raw".into(), rmpv::Value::Binary(vec![1, 2])),
@@ -342,11 +342,11 @@ fn messagepack_values_keep_what_no_update_names() {
     ]);
     rmpv::encode::write_value(&mut expected, &map).unwrap();
     assert_eq!(value.as_deref(), Some(&expected[..]));
-    let list = value_of_json(ValueType::MessagePack, &json!([1])).unwrap().unwrap();
+    let list = value_of_json(ValueType::Messagepack, &json!([1])).unwrap().unwrap();
     let (kept, errors) = after(&rules, Some(list.clone().into()), &[json!({"set": {"a": 1}})]);
     assert_eq!((kept, errors.len()), (Some(list.into()), 1));
     let made = after(&rules, None, &[json!({"set": {"a": 1}})]).0.unwrap();
-    assert_eq!(value_to_json(ValueType::MessagePack, &made), Ok(Some(json!({"a": 1}))));
+    assert_eq!(value_to_json(ValueType::Messagepack, &made), Ok(Some(json!({"a": 1}))));
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Declared {
 
     /// Whether values have to become JSON.
     pub(crate) fn encodes_values(&self) -> bool {
-        self.newest.is_some() || self.value_type == ValueType::MessagePack
+        self.newest.is_some() || self.value_type == ValueType::Messagepack
     }
 
     /// A value as JSON.

@@ -82,7 +82,7 @@ impl TypedSchema {
             _ if let Some(fields) = declared.fields() => fields_as_columns(&fields, name_of_value, &mut notes),
             (ValueType::String, _) => (ValueForm::Raw, vec![Field::new(name_of_value, DataType::Utf8, true)]),
             (ValueType::Integer, _) => (ValueForm::Raw, vec![Field::new(name_of_value, DataType::Int64, true)]),
-            (ValueType::MessagePack, ValueEncoding::Raw) if declared.encodes_values() => {
+            (ValueType::Messagepack, ValueEncoding::Raw) if declared.encodes_values() => {
                 (ValueForm::RawJson, vec![any_json(name_of_value)])
             }
             (ValueType::Graph, _) => {
@@ -94,7 +94,7 @@ impl TypedSchema {
                 let ids = list_of(Field::new("item", DataType::UInt64, true));
                 (ValueForm::Ids, vec![Field::new(name, ids, true)])
             }
-            (ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack, _) if !declared.encodes_values() => {
+            (ValueType::Avro | ValueType::Protobuf | ValueType::Messagepack, _) if !declared.encodes_values() => {
                 notes.push(format!("values of type {value_type} are read raw"));
                 (ValueForm::Raw, vec![Field::new(VALUE, DataType::Binary, true)])
             }

@@ -85,8 +85,8 @@ impl<'a> Encoder<'a> {
                 }
                 Ok(Cow::Owned(encoded))
             }
-            (ValueType::MessagePack, ValueForm::Json) => {
-                let encoded = value_of_json(ValueType::MessagePack, &parse(value)?).map_err(refused)?;
+            (ValueType::Messagepack, ValueForm::Json) => {
+                let encoded = value_of_json(ValueType::Messagepack, &parse(value)?).map_err(refused)?;
                 Ok(encoded.map_or(Cow::Borrowed(value), Cow::Owned))
             }
             (other, _) => check_value(other, value)

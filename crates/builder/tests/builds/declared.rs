@@ -272,7 +272,7 @@ fn values_that_describe_themselves_are_checked() {
     }
     let place = Place::new();
     place.write("a.jsonl", "{\"k\":\"a\",\"v\":{\"x\":[1,\"y\"]}}\n");
-    let version = place.built(|options| options.declared = ValueType::MessagePack.into());
+    let version = place.built(|options| options.declared = ValueType::Messagepack.into());
     assert_eq!(&*version.get(b"a").unwrap().unwrap(), b"\x81\xa1x\x92\x01\xa1y");
     let message = place.refused(|options| {
         fs::remove_dir_all(options.output.local_path().unwrap()).unwrap();

@@ -137,6 +137,7 @@ fn every_documented_operation_answers_as_documented() {
     load_and_decisions(&mut walk);
     members_and_settings(&mut walk);
     walk.patch(STORE, "/v1/stores/pymk", json!({"backups": 0}), 200);
+    schemas(&mut walk);
     streams(&mut walk);
     versioned_stores(&mut walk);
     uploads(&mut walk, &builds);
@@ -209,6 +210,28 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     let file = "/v1/stores/{store}/versions/{version}/files/{file}";
     walk.get(file, "/v1/stores/pymk/versions/2/files/manifest.json", 200);
     walk.get(file, "/v1/stores/pymk/versions/2/files/lock", 404);
+}
+
+fn schemas(walk: &mut Walk) {
+    let (list, one) = ("/v1/stores/{store}/schemas", "/v1/stores/{store}/schemas/{id}");
+    let diff = "/v1/stores/{store}/schemas/{id}/diff/{other}";
+    let typed = json!({"name": "typed", "kind": "versioned", "value_type": "avro", "key_type": "integer"});
+    walk.post("/v1/stores", "/v1/stores", typed, 201);
+    let record = |fields: Value| json!({"schema": {"type": "record", "name": "R", "fields": fields}});
+    let field = |name: &str, default: Value| json!({"name": name, "type": "string", "default": default});
+    let path = "/v1/stores/typed/schemas";
+    walk.post(list, path, record(json!([])), 201);
+    walk.post(list, path, record(json!([])), 200);
+    walk.post(list, path, record(json!([field("a", "x".into())])), 201);
+    walk.post(list, path, record(json!([{"name": "b", "type": "string"}])), 409);
+    walk.post(list, path, json!({"schema": "{"}), 400);
+    walk.post(list, "/v1/stores/pymk/schemas", record(json!([])), 400);
+    walk.get(list, path, 200);
+    walk.get(one, "/v1/stores/typed/schemas/2", 200);
+    walk.get(one, "/v1/stores/typed/schemas/9", 404);
+    walk.get(one, "/v1/stores/typed/schemas/x", 400);
+    walk.get(diff, "/v1/stores/typed/schemas/1/diff/2", 200);
+    walk.get(diff, "/v1/stores/typed/schemas/1/diff/9", 404);
 }
 
 fn nodes_and_plans(walk: &mut Walk) {

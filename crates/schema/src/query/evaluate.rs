@@ -102,7 +102,7 @@ impl<'a> Evaluator<'a> {
                 }
                 Some(reader.clone())
             }
-            ValueType::Json | ValueType::MessagePack => {
+            ValueType::Json | ValueType::Messagepack => {
                 if let Some(id) = query.schema {
                     return Err(QueryError::UnknownSchema(id));
                 }
@@ -440,10 +440,10 @@ mod tests {
             assert!(Evaluator::new(&query(words, &[]), value_type, None).is_err());
         }
         let query = query("FIELDS 1 n", &[]);
-        let packed = crate::value_of_json(ValueType::MessagePack, &json!({"n": 8, "m": 1}))
+        let packed = crate::value_of_json(ValueType::Messagepack, &json!({"n": 8, "m": 1}))
             .unwrap()
             .unwrap();
-        let mut evaluator = Evaluator::new(&query, ValueType::MessagePack, None).unwrap();
+        let mut evaluator = Evaluator::new(&query, ValueType::Messagepack, None).unwrap();
         assert_eq!(evaluator.apply(&packed), Ok(Found::Fields(vec![json!(8)])));
     }
 

@@ -89,7 +89,7 @@ impl Content {
                 format!("an increment of the whole value does not fit the type {value_type}: name a field"),
             )),
             (false, ValueType::Bytes | ValueType::Json) => self.apply_to_object(&update.fields),
-            (false, ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack) => {
+            (false, ValueType::Avro | ValueType::Protobuf | ValueType::Messagepack) => {
                 self.apply_to_record(&update.fields)
             }
             (false, _) => Err(ValueError::new(

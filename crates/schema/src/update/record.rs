@@ -41,7 +41,7 @@ fn no_fields() -> ValueError {
 impl Record {
     /// A value, or the value that an absent key begins with: the defaults of the newest schema.
     pub(super) fn open(rules: &ValueRules, value: Option<&Bytes>) -> Result<Self, ValueError> {
-        if rules.value_type() == ValueType::MessagePack {
+        if rules.value_type() == ValueType::Messagepack {
             return Self::open_message_pack(value);
         }
         let schemas = rules.schemas();
@@ -301,7 +301,7 @@ impl Record {
 pub fn merge_fields(rules: &ValueRules, base: Option<&Bytes>, fields: &[(&str, Option<&Bytes>)]) -> Option<Bytes> {
     match rules.value_type() {
         ValueType::Bytes | ValueType::Json => return merge_json(base, fields),
-        ValueType::Avro | ValueType::Protobuf | ValueType::MessagePack => {}
+        ValueType::Avro | ValueType::Protobuf | ValueType::Messagepack => {}
         _ => return None,
     }
     let mut merged = Record::open(rules, base).ok()?;

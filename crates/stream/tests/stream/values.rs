@@ -127,7 +127,7 @@ fn values_that_describe_themselves_are_kept_or_poison() {
             "the value is no JSON: expected",
         ),
         (
-            ValueType::MessagePack,
+            ValueType::Messagepack,
             b"\x93\x01\x02\x03",
             b"\x01\x02",
             "byte 1: 1 bytes follow the value",

@@ -112,7 +112,7 @@ fn values_of_other_types_are_changed_by_their_type() {
     assert_eq!(updated(&mut redis, "s:1", &json!({"increment": 5})), json!(5));
     let refused = update(&mut redis, "s:1", &json!({"set": {"a": 1}})).unwrap_err();
     assert!(refused.contains("values of type integer have no fields"), "{refused}");
-    let cluster = Cluster::versioned(of(ValueType::MessagePack, three()));
+    let cluster = Cluster::versioned(of(ValueType::Messagepack, three()));
     let mut redis = cluster.nodes[0].connect();
     update(&mut redis, "s:1", &json!({"set": {"a": 1}})).unwrap();
     assert_eq!(redis.send("GET s:1"), Ok(Value::BulkString(vec![0x81, 0xa1, b'a', 1])));
@@ -214,7 +214,7 @@ fn alter(cluster: &mut Cluster, change: impl FnOnce(&mut VersionedChange)) {
 
 #[test]
 fn both_sides_of_a_partition_keep_the_fields_that_they_wrote() {
-    for value_type in [ValueType::Json, ValueType::MessagePack, ValueType::Avro] {
+    for value_type in [ValueType::Json, ValueType::Messagepack, ValueType::Avro] {
         let shape = three().with(|settings| {
             settings.resolution = Some(Resolution::Fields);
             settings.writes = Some(3);
