@@ -28,7 +28,6 @@ pub struct DecodedValue {
     /// The number of its schema; null if its type has none.
     pub schema: Option<u16>,
     /// The value.
-    #[schema(value_type = Object)]
     pub json: serde_json::Value,
 }
 

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct NewSchema {
     /// Avro: the schema, or its text. Protobuf: a serialized `FileDescriptorSet` in base64.
-    #[schema(value_type = Object)]
     pub schema: Value,
     /// The full name of Protobuf's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
