@@ -9,10 +9,10 @@ use std::path::Path;
 
 use fondaco_format::{
     Built, Checksum, ChunkEntry, Column, Compression, DATA_HEADER_BYTES, DATA_KIND, DataHeader, FORMAT_VERSION,
-    FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, Version, chunk_file_name,
+    FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, Version, chunk_file_name,
     search_records, verify,
 };
-use fondaco_model::PartitionId;
+use fondaco_model::{PartitionId, ValueType};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -105,6 +105,7 @@ fn manifest(data: FileEntry, index: FileEntry, records: u64, compression: Compre
         records,
         base: None,
         cut_unix_ms: None,
+        undated_unix_ms: None,
         chunks: vec![ChunkEntry {
             partition: PartitionId::new(0),
             chunk: 0,
@@ -119,6 +120,7 @@ fn manifest(data: FileEntry, index: FileEntry, records: u64, compression: Compre
             encoding: ValueEncoding::Raw,
         },
         built: Built::default(),
+        patches: Vec::new(),
     }
 }
 
