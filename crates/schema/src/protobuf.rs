@@ -40,7 +40,9 @@ pub(crate) fn parse(text: &[u8], message: Option<&str>) -> Result<MessageDescrip
     }
     let message =
         message.ok_or_else(|| SchemaError::new("the descriptor set", "the name of the message is missing"))?;
-    pool.get_message_by_name(message).ok_or_else(|| {
+    // The library also finds names that are not the full one. The schema is kept with this name, and has to be found by it again.
+    let found = pool.get_message_by_name(message);
+    found.filter(|found| found.full_name() == message).ok_or_else(|| {
         let known: Vec<String> = pool
             .all_messages()
             .take(10)

@@ -29,3 +29,21 @@ fn descriptor_sets_that_contradict_themselves_are_refused() {
         assert!(error.contains(reason), "{error}");
     }
 }
+
+#[test]
+fn a_message_is_found_by_the_full_name_that_the_schema_has_alone() {
+    // A file of a registry whose one message has a name that no compiler accepts.
+    let file = b"\x22\x04\x0a\x02.\x02\x12\x00\x42\x00";
+    let found =
+        Schema::of_protobuf_file(file, &[0]).map(|schema| (schema.to_text(), schema.message().map(str::to_owned)));
+    if let Ok((text, message)) = found {
+        Schema::of_text(ValueType::Protobuf, &text, message.as_deref()).unwrap();
+    }
+    // The same set, asked for by the name in which the message is found.
+    let set = [&[0x0a, 0x0a][..], file].concat();
+    for name in [".\u{2}", "\u{2}", "..\u{2}"] {
+        if let Ok(schema) = Schema::parse(ValueType::Protobuf, &set, Some(name)) {
+            assert_eq!(schema.message(), Some(name));
+        }
+    }
+}
