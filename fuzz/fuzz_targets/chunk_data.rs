@@ -9,8 +9,8 @@ use std::path::Path;
 
 use fondaco_format::{
     Built, Checksum, ChunkEntry, Column, Compression, DATA_HEADER_BYTES, DATA_KIND, DataHeader, FORMAT_VERSION,
-    FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, Version, chunk_file_name,
-    search_records, verify,
+    FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, Version, chunk_file_name, search_records,
+    verify,
 };
 use fondaco_model::{PartitionId, ValueType};
 use libfuzzer_sys::fuzz_target;
