@@ -110,3 +110,14 @@ scene('the schemas of a store are shown with their fields', {}, async (page) => 
   await shows(page, 'id: long, city: string = "Venice"');
   assert.equal(await page.getByRole('table', { name: 'Schemas' }).locator('tbody tr').count(), 2);
 });
+
+scene('the records of each schema are counted on demand', {}, async (page) => {
+  await api('POST', '/v1/stores', { name: 'counted', kind: 'versioned', value_type: 'avro' });
+  await api('POST', '/v1/stores/counted/schemas', { schema: { type: 'record', name: 'Member', fields: [{ name: 'id', type: 'long' }] } });
+  await go(page, 'stores/counted', 'Store counted');
+  await button(page, 'Count records').click();
+  await dialog(page).getByRole('table', { name: 'Records by schema' }).waitFor();
+  assert.equal(await dialog(page).locator('.banner').count(), 0, 'no node is missing');
+  await button(dialog(page), 'Close').click();
+  await dialog(page).waitFor({ state: 'detached' });
+});

@@ -44,7 +44,9 @@ pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingL
 pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, StuckStoreResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource};
 pub use role::Role;
-pub use schema::{NewSchema, SchemaDiff, SchemaField, SchemaList, SchemaResource};
+pub use schema::{
+    NewSchema, SchemaCount, SchemaDiff, SchemaField, SchemaList, SchemaRecords, SchemaResource, UncountedNode,
+};
 pub use setting::{SettingChanges, SettingText};
 pub use store::{NewStore, StoreChange, StoreList, StoreResource, WithoutQuorum};
 pub use stream::{

@@ -69,3 +69,37 @@ pub struct SchemaDiff {
     /// The differences, each as a line: `+ field: type`, `- field: type`, `~ field: type -> type`.
     pub changes: Vec<String>,
 }
+
+/// How many records of a store have each schema.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct SchemaRecords {
+    /// The counts, by version and schema.
+    pub counts: Vec<SchemaCount>,
+    /// The nodes whose records are not counted, by their numbers; empty if all records are.
+    pub missing: Vec<UncountedNode>,
+    /// The position to continue at, in the answer of one node that has more records to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// How many records of a store, or of a version of it, have a schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SchemaCount {
+    /// The number of the schema; null for values that begin with none, or cannot be read.
+    pub schema: Option<u16>,
+    /// The version that has the records; null in versioned stores.
+    pub version: Option<u64>,
+    /// Whether they are the values that events have given keys on top of the version.
+    pub events: bool,
+    /// The number of records.
+    pub records: u64,
+}
+
+/// A node whose records are not counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UncountedNode {
+    /// Its number.
+    pub node: u32,
+    /// Why they are not counted.
+    pub reason: String,
+}

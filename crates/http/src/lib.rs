@@ -37,6 +37,7 @@ mod pushes;
 mod records;
 mod request_heads;
 mod rights;
+mod schema_records;
 mod schemas;
 mod server;
 mod sessions;
@@ -76,6 +77,11 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}/restore", Method::POST, post(stores::restore)),
         ("/v1/stores/{store}/schemas", Method::GET, get(schemas::list)),
         ("/v1/stores/{store}/schemas", Method::POST, post(schemas::register)),
+        (
+            "/v1/stores/{store}/schemas/records",
+            Method::GET,
+            get(schema_records::count),
+        ),
         ("/v1/stores/{store}/schemas/{id}", Method::GET, get(schemas::show)),
         (
             "/v1/stores/{store}/schemas/{id}/diff/{other}",

@@ -10,8 +10,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use crate::{
-    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schemas, sessions, stores,
-    streams, uploads, users,
+    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schema_records, schemas,
+    sessions, stores, streams, uploads, users,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use crate::{
         stores::restore,
         schemas::list,
         schemas::register,
+        schema_records::count,
         schemas::show,
         schemas::diff,
         stores::versions,

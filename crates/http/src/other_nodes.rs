@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fondaco_api::ErrorResource;
+use fondaco_fetch::PeerPort;
 use fondaco_model::NodeId;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
@@ -70,13 +72,7 @@ async fn ask_each<K: Send + 'static, T: DeserializeOwned + Send + 'static>(
             && let Some((member, address)) = left.next()
         {
             let (port, target) = (app.peers.port(&address), target.to_owned());
-            asked.spawn(async move {
-                let answer = tokio::task::spawn_blocking(move || port.get(&target));
-                let answer = tokio::time::timeout(ANSWER_TIME_MAX, answer).await;
-                let answer = answer.ok().and_then(Result::ok).and_then(Result::ok);
-                let body = answer.and_then(|(status, body)| status.is_success().then_some(body));
-                (member, body.and_then(|body| serde_json::from_slice::<T>(&body).ok()))
-            });
+            asked.spawn(async move { (member, ask_one(port, target).await.ok()) });
         }
         match asked.join_next().await {
             None => return answers,
@@ -85,6 +81,21 @@ async fn ask_each<K: Send + 'static, T: DeserializeOwned + Send + 'static>(
             Some(Err(_)) => {}
         }
     }
+}
+
+/// Asks one process for JSON. The error is the reason why there is no answer.
+pub(super) async fn ask_one<T: DeserializeOwned>(port: PeerPort, target: String) -> Result<T, String> {
+    let asked = tokio::task::spawn_blocking(move || port.get(&target));
+    let (status, body) = match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
+        Err(_) => return Err(format!("it did not answer within {} s", ANSWER_TIME_MAX.as_secs())),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Ok(Ok(answer)) => answer.map_err(|error| error.to_string())?,
+    };
+    if !status.is_success() {
+        let refusal = serde_json::from_slice::<ErrorResource>(&body);
+        return Err(refusal.map_or_else(|_| status.to_string(), |refusal| refusal.error.message));
+    }
+    serde_json::from_slice(&body).map_err(|error| format!("it answered with something else: {error}"))
 }
 
 /// The refusal of a request that this process cannot answer, with the nodes that can. `why` names the part that it lacks.

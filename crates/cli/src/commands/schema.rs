@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use fondaco_api::{NewSchema, SchemaDiff, SchemaField, SchemaList, SchemaResource};
+use fondaco_api::{
+    NewSchema, SchemaCount, SchemaDiff, SchemaField, SchemaList, SchemaRecords, SchemaResource, UncountedNode,
+};
 use fondaco_model::{StoreName, ValueType};
 
 use super::WrongUsage;
@@ -71,6 +74,14 @@ pub struct ListOptions {
     /// The store
     store: StoreName,
 
+    /// Count the records of each schema, in each version: nodes may have to read all records
+    #[arg(long)]
+    records: bool,
+
+    /// How long to wait for the counts, 1 to 3600
+    #[arg(long, default_value_t = 30, requires = "records", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -109,6 +120,7 @@ pub fn run(command: SchemaCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         SchemaCommand::Register(options) => register(&options.new, options.dry_run, output),
         SchemaCommand::Check(options) => register(&options, true, output),
+        SchemaCommand::List(options) if options.records => output.result(&records(&options)?, records_text),
         SchemaCommand::List(options) => {
             let list = list(&options.node, &options.store)?;
             output.result(&list, list_text)
@@ -138,6 +150,17 @@ pub fn run(command: SchemaCommand, output: &Output) -> anyhow::Result<()> {
 
 fn list(node: &ControlPort, store: &StoreName) -> anyhow::Result<SchemaList> {
     Ok(node.client()?.get(&format!("/v1/stores/{store}/schemas"))?)
+}
+
+fn records(options: &ListOptions) -> anyhow::Result<SchemaRecords> {
+    let ListOptions {
+        store, seconds, node, ..
+    } = options;
+    let mut endpoint = node.endpoint();
+    endpoint.request_time_max += Duration::from_secs(*seconds);
+    Ok(endpoint
+        .client()?
+        .get(&format!("/v1/stores/{store}/schemas/records?seconds={seconds}"))?)
 }
 
 fn register(options: &NewOptions, dry_run: bool, output: &Output) -> anyhow::Result<()> {
@@ -211,4 +234,32 @@ fn schema_text(schema: &SchemaResource) -> String {
         ValueType::Protobuf => format!("{rows}message: {}\n", schema.message.as_deref().unwrap_or_default()),
         _ => format!("{rows}{}\n", schema.schema.trim_end()),
     }
+}
+
+fn records_text(counted: &SchemaRecords) -> String {
+    let row = |count: &SchemaCount| {
+        let version = count
+            .version
+            .map_or_else(|| "-".to_owned(), |version| version.to_string());
+        vec![
+            count
+                .schema
+                .map_or_else(|| "none".to_owned(), |schema| schema.to_string()),
+            if count.events {
+                format!("{version} + events")
+            } else {
+                version
+            },
+            count.records.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = counted.counts.iter().map(row).collect();
+    let mut text = match rows.is_empty() {
+        true => "no records\n".to_owned(),
+        false => table(&["SCHEMA", "VERSION", "RECORDS"], &rows, &[true, false, true]),
+    };
+    for UncountedNode { node, reason } in &counted.missing {
+        text += &format!("not counted: the records of node {node}: {reason}\n");
+    }
+    text
 }

@@ -1,6 +1,6 @@
 //! Stores whose values have schemas: registration, checks of writes, reading by people, and upgrades under traffic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -33,7 +33,11 @@ fn stored(id: u16, schema: &Schema, json: &Value) -> Vec<u8> {
 
 /// A cluster with a versioned store of Avro values.
 fn with_store(options: &[&str]) -> Cluster {
-    let cluster = Cluster::start(Shape::steady());
+    with_store_in(Shape::steady(), options)
+}
+
+fn with_store_in(shape: Shape, options: &[&str]) -> Cluster {
+    let cluster = Cluster::start(shape);
     let create = [
         "store",
         "create",
@@ -240,6 +244,92 @@ fn types_without_schemas_and_keys_of_several_parts_are_checked() {
     assert_eq!(node.done(&["get", "--decode", r#"carts:["ab",-5]"#]), "1\n");
     let refused = node.refused(1, &["get", "--decode", "carts:ab"]);
     assert!(refused.contains("no JSON list"), "{refused}");
+}
+
+#[test]
+fn records_are_counted_by_schema_once_each_and_a_stopped_node_is_named() {
+    const KEYS: u64 = 300;
+    let shape = Shape {
+        session_timeout_ms: 10_000,
+        ..Shape::default()
+    };
+    let mut cluster = with_store_in(shape, &[]);
+    let ids = [VERSIONS[0], VERSIONS[1]].map(|text| register(&cluster, cluster.any(), text));
+    assert_eq!(ids, [1, 2]);
+    let put = |node: &str, id: usize, key: u64| {
+        // So long that a node reads several pages of a partition.
+        let json = json!({"id": key, "name": "n".repeat(100_000), "city": "c"});
+        let json = if id == 1 {
+            json!({"id": key, "name": json["name"]})
+        } else {
+            json
+        };
+        let value = stored(id as u16, &schema(VERSIONS[id - 1]), &json);
+        set(cluster.get(node), &format!("members:{key}"), &value).unwrap();
+    };
+    let nodes = ["node-1", "node-2", "node-3", "router-1"];
+    for key in 0..KEYS {
+        put(nodes[key as usize % 4], 1, key);
+    }
+    // Some have a later value of the other schema, and some are deleted.
+    (0..90).for_each(|key| put(nodes[(key as usize + 1) % 4], 2, key));
+    for key in 280..KEYS {
+        let _: u32 = redis::cmd("DEL")
+            .arg(format!("members:{key}"))
+            .query(&mut cluster.get("node-1").redis())
+            .unwrap();
+    }
+    let count =
+        |schema: u16, records: u64| json!({"schema": schema, "version": null, "events": false, "records": records});
+    let all = json!({"counts": [count(1, 190), count(2, 90)], "missing": []});
+    let counted = |cluster: &Cluster, name: &str| cluster.get(name).json(&["schema", "list", "members", "--records"]);
+    for name in nodes {
+        // A replica may get the last writes a moment later.
+        let mut found = Value::Null;
+        until("the counts", || {
+            found = counted(&cluster, name);
+            found == all
+        });
+    }
+    let raw = cluster
+        .get("controller-1")
+        .http_get("/v1/stores/members/schemas/records");
+    assert_eq!(raw, all);
+
+    let stopped = cluster.number("node-3");
+    cluster.kill("node-3");
+    let found = counted(&cluster, "router-1");
+    assert_eq!(found["missing"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["missing"][0]["node"], stopped, "{found}");
+    let of_others: u64 = found["counts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|count| count["records"].as_u64().unwrap())
+        .sum();
+    assert!(of_others < 280, "{found}");
+    let text = cluster.get("node-1").done(&["schema", "list", "members", "--records"]);
+    assert!(
+        text.contains(&format!("not counted: the records of node {stopped}")),
+        "{text}"
+    );
+    // Once it is known to be absent, the other owners of its partitions count them.
+    cluster.until_live(stopped, false);
+    until("the counts of the other owners", || {
+        counted(&cluster, "router-1") == all
+    });
+    let second = cluster.number("node-2");
+    cluster.kill("node-2");
+    cluster.until_live(second, false);
+    let found = counted(&cluster, "node-1");
+    let missing: BTreeSet<u64> = found["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["node"].as_u64().unwrap())
+        .collect();
+    let both = BTreeSet::from([second, stopped]);
+    assert_eq!(missing, both, "partitions that only the absent nodes have: {found}");
 }
 
 /// How many keys the traffic writes.

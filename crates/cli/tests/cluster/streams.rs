@@ -107,6 +107,60 @@ fn increments_are_exact_although_nodes_are_killed() {
     }
 }
 
+#[test]
+fn times_to_live_are_the_same_at_the_node_with_the_key_and_at_one_that_forwards() {
+    let kafka = Kafka::shared();
+    let topic = kafka.make_topic("times-to-live", 1);
+    let cluster = Cluster::start(Shape {
+        nodes: 2,
+        replicas: 1,
+        ..Shape::steady()
+    });
+    let stream = format!("kafka://{}/times-to-live", kafka.address());
+    cluster.create(&["--kind", "hybrid", "--stream", &stream, "--ttl", "1h"]);
+    cluster.deploy(&cluster.build(1));
+    let nodes = ["node-1", "node-2"].map(|name| cluster.get(name));
+    const EVENTS: u64 = 20;
+    for key in 0..EVENTS {
+        topic.send(0, Some(&format!("event-{key}")), Some("x"), []);
+    }
+    topic.flush();
+    let asked = |node: &Node, words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| _ = command.arg(word));
+        command.query::<i64>(&mut node.redis())
+    };
+    let mut held = [0, 0];
+    // Of events, of the version, and absent.
+    let keys = (0..EVENTS).map(|key| format!("event-{key}"));
+    let keys = keys
+        .chain((0..20).map(|key| key.to_string()))
+        .chain(["absent".to_owned()]);
+    for key in keys {
+        let wire_key = format!("s:{key}");
+        if key.starts_with("event") {
+            until("the event is read", || {
+                asked(nodes[0], &["TTL", &wire_key]).is_ok_and(|left| left > 0)
+            });
+        }
+        let [ends, left] =
+            ["PEXPIRETIME", "TTL"].map(|word| nodes.map(|node| asked(node, &[word, &wire_key]).unwrap()));
+        assert_eq!(ends[0], ends[1], "{key}");
+        assert!((left[0] - left[1]).abs() <= 1, "{key}: {left:?}");
+        assert_eq!(
+            (left[0] > 0, left[0] == -2),
+            (key != "absent", key == "absent"),
+            "{key}: {left:?}"
+        );
+        let own = nodes.map(|node| asked(node, &["FONDACO.EXPIRY", "s", &key]));
+        let holder = usize::from(own[0].is_err());
+        assert_eq!(own[holder].as_ref().ok(), Some(&ends[0]), "{key}: {own:?}");
+        assert!(own[1 - holder].is_err(), "only one node has {key}: {own:?}");
+        held[holder] += 1;
+    }
+    assert!(held.iter().all(|&keys| keys > 0), "both nodes forward: {held:?}");
+}
+
 /// A topic whose records get times of their own, and what they make of a store.
 struct Story {
     topic: KafkaWriter,

@@ -245,7 +245,8 @@ impl Node {
         said["error"]["code"].as_str().unwrap().to_owned()
     }
 
-    fn http_send(&self, path: &str, body: Value) -> (bool, Value) {
+    /// Sends POST to the control port. Returns whether it succeeded, and the answer.
+    pub fn http_send(&self, path: &str, body: Value) -> (bool, Value) {
         let url = format!("http://{}{path}", self.http);
         let request = ureq::post(url).config().http_status_as_error(false).build();
         let request = request.content_type("application/json");

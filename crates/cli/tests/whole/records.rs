@@ -7,7 +7,7 @@ use arrow_array::types::{Int32Type, Int64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
-use super::node::{Dev, fondaco};
+use super::node::{Dev, fondaco, until};
 
 const USER: &str =
     r#"{"type":"record","name":"User","fields":[{"name":"name","type":"string"},{"name":"age","type":"int"}]}"#;
@@ -100,6 +100,98 @@ fn a_push_makes_records_of_the_newest_schema_of_the_store() {
         row("rome", 2, "Bob", 7, "Venice"),
     ];
     assert_eq!(exported(&dev, "users"), expected);
+    let of = |version: u64, schema: u16, records: u64| json!({"version": version, "schema": schema, "events": false, "records": records});
+    let counted = dev.json(&["schema", "list", "users", "--records"]);
+    assert_eq!(
+        counted,
+        json!({"counts": [of(1, 1, 2), of(2, 1, 2), of(2, 2, 1)], "missing": []})
+    );
+    let lines = dev.done(&["schema", "list", "users", "--records"]);
+    let rows: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["SCHEMA", "VERSION", "RECORDS"]);
+    assert_eq!(rows[1..], [["1", "1", "2"], ["1", "2", "2"], ["2", "2", "1"]]);
+}
+
+/// The counts of a store: version, schema, whether they are of events, records.
+fn counts(dev: &Dev, store: &str) -> Vec<(u64, u64, bool, u64)> {
+    let counted = dev.json(&["schema", "list", store, "--records"]);
+    assert_eq!(counted["missing"], json!([]));
+    let counts = counted["counts"].as_array().unwrap().iter();
+    let number = |count: &Value, name: &str| count[name].as_u64().unwrap();
+    counts
+        .map(|count| {
+            let events = count["events"].as_bool().unwrap();
+            (
+                number(count, "version"),
+                number(count, "schema"),
+                events,
+                number(count, "records"),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn events_in_json_become_values_of_the_newest_schema_and_are_counted() {
+    let dev = Dev::start();
+    let create = ["store", "create", "users", "--kind", "hybrid", "--stream", "log"];
+    dev.done(&[&create[..], &["--value-type", "avro"]].concat());
+    dev.http_post("/v1/stores/users/schemas", json!({"schema": USER}));
+    fs::write(dev.path("users.csv"), "id,name,age\n1,Ada,36\n2,Bob,7\n3,Eve,9\n").unwrap();
+    dev.done(&["push", "users", dev.path("users.csv").to_str().unwrap(), "--key", "id"]);
+    assert_eq!(counts(&dev, "users"), [(1, 1, false, 3)]);
+    dev.http_post("/v1/stores/users/schemas", json!({"schema": USER_2}));
+
+    let path = "/v1/stores/users/events";
+    let event = |key: &str, json: Value| json!({"key": key, "json": json});
+    let good = event("2", json!({"name": "Bea", "age": 8}));
+    for (bad, reason) in [
+        (event("4", json!({"name": "Dan", "age": "old"})), "age"),
+        (event("4", json!({"age": 1})), "name"),
+        (event("4", json!({"name": "Dan", "age": 1, "size": 2})), "size"),
+    ] {
+        let (is_success, said) = dev.http_send(path, json!({"events": [good, bad]}));
+        assert!(!is_success, "{said}");
+        let message = said["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("event number 1") && message.contains(reason) && message.contains("no event was logged"),
+            "{reason}: {message}"
+        );
+    }
+    let deleted = json!({"key": "3"});
+    let new = event("5", json!({"name": "Flo", "age": 2, "city": "Bari"}));
+    dev.http_post(path, json!({"events": [new, deleted, good]}));
+    until("the events to be read", || {
+        stored(&dev, b"users:2") == Some(b"\x02\x06Bea\x10\x0cVenice".to_vec())
+    });
+    assert_eq!(stored(&dev, b"users:4"), None);
+    assert_eq!(counts(&dev, "users"), [(1, 1, false, 3), (1, 2, true, 2)]);
+}
+
+#[test]
+fn a_version_of_two_schemas_is_counted_over_several_pages() {
+    let dev = Dev::start();
+    dev.done(&["store", "create", "users", "--value-type", "avro"]);
+    dev.http_post("/v1/stores/users/schemas", json!({"schema": USER}));
+    let file = |name: &str, keys: std::ops::Range<u32>| {
+        let rows: String = keys.map(|key| format!("{key},n{key},7\n")).collect();
+        fs::write(dev.path(name), format!("id,name,age\n{rows}")).unwrap();
+        dev.path(name).to_str().unwrap().to_owned()
+    };
+    dev.done(&["push", "users", &file("all.csv", 0..120_000), "--key", "id"]);
+    dev.http_post("/v1/stores/users/schemas", json!({"schema": USER_2}));
+    dev.done(&[
+        "push",
+        "users",
+        &file("new.csv", 100_000..130_000),
+        "--key",
+        "id",
+        "--incremental",
+    ]);
+    assert_eq!(
+        counts(&dev, "users"),
+        [(1, 1, false, 120_000), (2, 1, false, 100_000), (2, 2, false, 30_000)]
+    );
 }
 
 #[test]

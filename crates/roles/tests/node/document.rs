@@ -232,6 +232,12 @@ fn schemas(walk: &mut Walk) {
     walk.get(one, "/v1/stores/typed/schemas/x", 400);
     walk.get(diff, "/v1/stores/typed/schemas/1/diff/2", 200);
     walk.get(diff, "/v1/stores/typed/schemas/1/diff/9", 404);
+    let records = "/v1/stores/{store}/schemas/records";
+    walk.get(records, "/v1/stores/typed/schemas/records", 200);
+    walk.get(records, "/v1/stores/typed/schemas/records?seconds=0", 400);
+    walk.get(records, "/v1/stores/typed/schemas/records?epoch=999", 409);
+    walk.get(records, "/v1/stores/pymk/schemas/records", 400);
+    walk.get(records, "/v1/stores/none/schemas/records", 404);
 }
 
 fn nodes_and_plans(walk: &mut Walk) {

@@ -31,7 +31,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
-use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::filter::Filter;
@@ -349,32 +349,59 @@ impl Overlay {
         to: Option<(PartitionId, u64)>,
         count: usize,
     ) -> Result<Keys, StreamError> {
+        let mut keys = Vec::new();
+        let next = self.walk(from, to, count, |key, value| keys.push((key, value.is_some())))?;
+        Ok((keys, next))
+    }
+
+    /// Hands over the present values of keys of a partition, from a hash on: of about this many keys, or fewer at the end. Returns
+    /// the next hash; `None` at the end of the partition. It reads the disk.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn each_value(
+        &self,
+        (partition, hash): (PartitionId, u64),
+        count: usize,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<Option<u64>, StreamError> {
+        let end = (PartitionId::new(partition.get() + 1), 0);
+        let next = self.walk((partition, hash), Some(end), count, |_, value| {
+            value.iter().for_each(|value| each(value));
+        })?;
+        Ok(next.map(|(_, hash)| hash))
+    }
+
+    /// Hands over keys and their present values, `None` for a key without one, from a place on; returns the next place.
+    fn walk(
+        &self,
+        from: (PartitionId, u64),
+        to: Option<(PartitionId, u64)>,
+        count: usize,
+        mut each: impl FnMut(Bytes, Option<Bytes>),
+    ) -> Result<Option<(PartitionId, u64)>, StreamError> {
         let end = to.map(|(partition, hash)| place(partition, hash));
-        let (mut keys, mut bytes) = (Vec::new(), 0);
+        let (mut keys, mut bytes) = (0, 0);
         let (mut last, now_ms) = (None, self.read_ms());
-        for entry in self
-            .table
-            .scan(&place(from.0, from.1), end.as_ref().map(|end| &end[..]))?
-        {
+        let begin = place(from.0, from.1);
+        for entry in self.table.scan(&begin, end.as_ref().map(|end| &end[..]))? {
             let (table_key, record) = entry?;
             let Some((mut head, key)) = table_key.split_at_checked(PLACE_BYTES) else {
                 return Err(self.damaged(&table_key));
             };
             let partition = PartitionId::new(head.get_u16().into());
             let hash = head.get_u64() >> (64 - SCAN_BITS) << (64 - SCAN_BITS);
-            if (keys.len() >= count || bytes >= SCANNED_BYTES_MAX) && last.is_some_and(|last| last != (partition, hash))
-            {
-                return Ok((keys, Some((partition, hash))));
+            if (keys >= count || bytes >= SCANNED_BYTES_MAX) && last.is_some_and(|last| last != (partition, hash)) {
+                return Ok(Some((partition, hash)));
             }
             last = Some((partition, hash));
+            keys += 1;
             bytes += table_key.len() + record.len();
-            let header = record.first().zip(record.get(1..).and_then(<[u8]>::first_chunk));
-            let has_value = header.is_some_and(|(flags, time_ms)| {
-                flags & DELETED == 0 && now_ms < self.options.expires_ms(u64::from_be_bytes(*time_ms))
-            });
-            keys.push((table_key.slice_ref(key), has_value));
+            // A damaged record counts as a key without a value: reading it reports the damage.
+            let record = Record::decode(record).filter(|record| now_ms < self.options.expires_ms(record.time_ms));
+            each(table_key.slice_ref(key), record.and_then(|record| record.value));
         }
-        Ok((keys, None))
+        Ok(None)
     }
 
     /// Locks the progress. No events are applied while it is locked.

@@ -28,7 +28,7 @@ pub const EVENT_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES - 2 - 1 - ORD
 pub(crate) const EVENT_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - MERGED_HEADER_BYTES;
 
 /// The flag of a deletion.
-pub(super) const DELETED: u8 = 1;
+const DELETED: u8 = 1;
 /// The flag of a value that updates have made, which are kept.
 const MERGED: u8 = 2;
 /// The flag of such a value if some of the updates did not fit.

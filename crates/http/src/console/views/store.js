@@ -1,6 +1,6 @@
 // One store: its versions, the push under way, its plots, and what can be done with it.
 
-import { post, remove, segment } from '../api.js';
+import { get, post, remove, segment } from '../api.js';
 import { chart } from '../chart.js';
 import { action, ask, confirm, field } from '../dialog.js';
 import { h } from '../dom.js';
@@ -49,7 +49,7 @@ export function draw(page, { store, schemas, window_ms }) {
     ]),
     store.push && progressOf(page, store, path),
     batch && section('Versions', versions(page, store, path)),
-    schemas && section('Schemas', schemasOf(page, schemas)),
+    schemas && section('Schemas', schemasOf(page, schemas, path)),
     store.versioned && section('Quorums and engine', facts(Object.entries(store.versioned).map(setting))),
     plots(store.name, window_ms),
   ];
@@ -100,8 +100,9 @@ function progressOf(page, { push: last, name }, path) {
 }
 
 /// The schemas of the values, and the fields of each.
-const schemasOf = (page, { compatibility, schemas }) => [
-  h('p', null, 'A new schema is compared with the former ones: ', badge(compatibility)),
+const schemasOf = (page, { compatibility, schemas }, path) => [
+  h('p', null, 'A new schema is compared with the former ones: ', badge(compatibility), ' ',
+    action('Count records', { needs: 'viewer', key: 'records', run: () => showRecords(path) })),
   table(page, {
     id: 'schemas', label: 'Schemas', rows: schemas, key: ({ id }) => id, empty: 'No schema is registered yet: fondaco schema register.',
     columns: [
@@ -112,6 +113,19 @@ const schemasOf = (page, { compatibility, schemas }) => [
     ],
   }),
 ];
+
+/// Asks for the number of records of each schema, and shows it.
+async function showRecords(path) {
+  const { counts, missing } = await get(`${path}/schemas/records`);
+  const row = ({ schema, version, events, records }) => h('tr', null,
+    h('td', null, schema ?? 'none'), h('td', null, version ?? '–', events && ' and its events'), h('td', { class: 'number' }, count(records)));
+  ask({ title: 'Records by schema', cancel: 'Close', body: [
+    h('table', { 'aria-label': 'Records by schema' },
+      h('thead', null, h('tr', null, ['Schema', 'Version', 'Records'].map((name) => h('th', { scope: 'col' }, name)))), h('tbody', null, counts.map(row))),
+    missing.map(({ node, reason }) => h('p', { class: 'banner bad' }, `Not counted: the records of node ${node}: ${reason}`)),
+  ] });
+  return false;
+}
 
 const versions = (page, { name, versions: rows }, path) => table(page, {
   id: 'versions', label: 'Versions', rows, key: ({ version }) => version, empty: 'Nothing was pushed yet.',
