@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$
 QUICK_TESTS = allocations builds format model request
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-rust test-clients test-python test-feast test-console test-package test-upgrade test-spark package bench lint fuzz
+.PHONY: help demo check test test-rust test-clients test-python test-feast test-console test-package test-spark package bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -26,7 +26,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-python test-feast test-console test-package test-upgrade test-spark ## Run all tests
+test: test-rust test-clients test-python test-feast test-console test-package test-spark ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up
@@ -55,6 +55,18 @@ test-console: ## Run the web console in a real browser, against a cluster: every
 	tests/console/run
 
 test-package: ## Install, upgrade, remove and purge the Debian package under a systemd in a container (two minutes)
+	tests/set-up
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	deploy/debian/test
+
+test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (some eleven minutes)
+	tests/set-up
+	@# The same features as test-clients, for the same reason.
+	$(CARGO) test --no-run
+	tests/spark/run
+
+package: ## Install, upgrade, remove and purge the Debian package under a systemd in a container (two minutes)
 	tests/set-up
 	@# The same features as test-clients, for the same reason.
 	$(CARGO) test --no-run

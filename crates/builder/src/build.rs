@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, Schema, train_dictionary};
+use fondaco_format::{Built, Compression, MANIFEST_FILE, Manifest, Schema, format_version, train_dictionary};
 use fondaco_model::versioned::TIME_UNIX_MS_MAX;
 use fondaco_storage::Location;
 
@@ -182,7 +182,7 @@ pub(crate) fn write_version(
     progress.enter(Phase::Finishing);
     progress.check()?;
     let manifest = Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: format_version(),
         store: options.store.clone(),
         partitions: options.partitions,
         key_type: options.declared.key_type.clone(),

@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod refusal;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -40,6 +41,14 @@ pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
 fn main() -> ExitCode {
     // The client of ZooKeeper brings a second one into the program, and rustls chooses none of two by itself.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // Tests of rolling upgrades link an unoptimised build to this name.
+    if cfg!(debug_assertions)
+        && std::env::args_os()
+            .next()
+            .is_some_and(|name| Path::new(&name).ends_with("fondaco-next"))
+    {
+        fondaco_model::play_next_release();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse_arguments(&error),

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_ids::Computation;
 use fondaco_model::cluster::Topology;
-use fondaco_model::{NodeId, PROTOCOL, StoreName};
+use fondaco_model::{NodeId, StoreName};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
 use parking_lot::Mutex;
@@ -256,7 +256,7 @@ impl Inner {
 
     /// Takes a newer topology, for all requests that begin from now on or wait for it.
     pub(crate) fn adopt(&self, topology: Arc<Topology>) {
-        let protocol = topology.protocol.min(PROTOCOL);
+        let protocol = topology.protocol.min(fondaco_model::protocol());
         self.transport.protocol.store(protocol, Relaxed);
         let former = self.current.load_full();
         let former = former.as_deref();

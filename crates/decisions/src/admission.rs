@@ -4,7 +4,7 @@
 //! serve nothing: its data belongs to another cluster, or another node has its number.
 
 use fondaco_model::cluster::ClusterView;
-use fondaco_model::{Identity, NodeId, PROTOCOL};
+use fondaco_model::{Identity, NodeId, protocol};
 
 /// A node's own facts, from its data directory and its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub enum AdmissionError {
 /// [`AdmissionError::OldProtocol`]: the process must not take part.
 pub fn check_protocol(view: &ClusterView) -> Result<(), AdmissionError> {
     match view.protocol() {
-        in_force if in_force > PROTOCOL => Err(AdmissionError::OldProtocol {
-            own: PROTOCOL,
+        in_force if in_force > protocol() => Err(AdmissionError::OldProtocol {
+            own: protocol(),
             in_force,
         }),
         _ => Ok(()),

@@ -36,7 +36,7 @@ pub enum FormatError {
     #[error(
         "{path:?} has format version {found}, and this program reads versions {first} to {last}: upgrade it; in a \
          cluster, upgrade all nodes and routers before the programs that build",
-        first = crate::FORMAT_VERSIONS_READ.start(), last = crate::FORMAT_VERSIONS_READ.end()
+        first = crate::format_versions_read().start(), last = crate::format_versions_read().end()
     )]
     UnknownFormat {
         /// The file.

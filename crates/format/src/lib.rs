@@ -53,9 +53,14 @@ pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
 pub use version::{ColdRead, ColdStep, Dated, Lifetimes, Lookup, Probe, Value, Version};
 
-/// The format version that this library writes. Version 3, of the build that plays the next release, differs by its
-/// number only.
-pub const FORMAT_VERSION: u32 = if cfg!(feature = "next") { 3 } else { 2 };
+/// The format version of this release. A process writes [`format_version`].
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The format version that this process writes: [`FORMAT_VERSION`], or version 3 if it
+/// [plays the next release](fondaco_model::play_next_release), which differs by its number only.
+pub fn format_version() -> u32 {
+    FORMAT_VERSION + u32::from(fondaco_model::plays_next_release())
+}
 
 /// The [protocol](fondaco_model::PROTOCOL) from which on all members of a cluster read this format version.
 pub const fn protocol_of(format_version: u32) -> u32 {
@@ -63,4 +68,6 @@ pub const fn protocol_of(format_version: u32) -> u32 {
 }
 
 /// The format versions that it reads.
-const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
+fn format_versions_read() -> std::ops::RangeInclusive<u32> {
+    1..=format_version()
+}

@@ -27,7 +27,6 @@ use std::cmp::Ordering;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::FORMAT_VERSION;
 use crate::checksum::{Checksum, short_checksum};
 use crate::chunk::data::{DATA_HEADER_BYTES, DataHeader, check_start};
 use crate::chunk::reader::header_error;
@@ -36,6 +35,7 @@ use crate::chunk::writer::{ChunkCounts, ChunkPlan, ChunkWriter};
 use crate::chunk::{ChunkIdentity, u64_at};
 use crate::compression::{Compression, EncodedValue, ZSTD_LEVEL};
 use crate::error::FormatError;
+use crate::format_version;
 use crate::hash::{chunk_of_hash, key_hash};
 use crate::manifest::FileEntry;
 use crate::names::PATCH_KIND;
@@ -72,7 +72,7 @@ pub fn write_patch<W: Write>(
 ) -> Result<(FileEntry, W), FormatError> {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[8..12].copy_from_slice(&format_version().to_le_bytes());
     header[12..24].copy_from_slice(&plan.identity().to_bytes());
     header[24..32].copy_from_slice(&base.to_u64().to_le_bytes());
     header[32..40].copy_from_slice(&counts.records.to_le_bytes());

@@ -5,8 +5,29 @@
 //! at once. So each process states its number in its entry, and writes only what the member with the lowest number
 //! understands: see [`ClusterView::protocol`](crate::cluster::ClusterView::protocol).
 
-/// The protocol of this build: it understands this one and all former ones.
-pub const PROTOCOL: u32 = if cfg!(feature = "next") { 3 } else { 2 };
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The protocol of this release: it understands this one and all former ones. A process speaks [`protocol`].
+pub const PROTOCOL: u32 = 2;
+
+/// Whether this process plays the next release.
+static PLAYS_NEXT: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process play the next release from now on, for tests of rolling upgrades: its protocol is one higher, and so is the version
+/// of the format that it writes. To be called before anything else.
+pub fn play_next_release() {
+    PLAYS_NEXT.store(true, Relaxed);
+}
+
+/// Whether this process [plays the next release](play_next_release).
+pub fn plays_next_release() -> bool {
+    PLAYS_NEXT.load(Relaxed)
+}
+
+/// The protocol of this process: [`PROTOCOL`], unless it [plays the next release](play_next_release).
+pub fn protocol() -> u32 {
+    PROTOCOL + u32::from(plays_next_release())
+}
 
 /// The protocol from which on all members know types of keys, types of values beside bytes, ids and graphs, records with times of
 /// fields, and the time to live and the quota of writes of hybrid stores.

@@ -8,13 +8,13 @@
 //! other during an upgrade of the cluster, so a node ignores fields that it does not know. A field that changes the
 //! meaning of the request has a name that begins with `!`, and a node that does not know it refuses the request.
 //!
-//! The version is the [protocol](PROTOCOL) of the request. A node reads that of its build and all former ones, and
+//! The version is the [protocol](protocol) of the request. A node reads that of its build and all former ones, and
 //! refuses later ones; the sender writes the one in force, which all nodes read.
 
 use std::io::{Cursor, Write};
 use std::num::NonZeroU64;
 
-use fondaco_model::PROTOCOL;
+use fondaco_model::protocol;
 use fondaco_resp::Reply;
 use thiserror::Error;
 
@@ -50,8 +50,9 @@ pub struct Envelope {
 pub enum EnvelopeError {
     /// It is not an envelope, or has a later version.
     #[error(
-        "invalid envelope {got:?}: this node reads v1 to v{PROTOCOL}, as in v1;timeout=250; if the sender is newer, \
-         upgrade the node"
+        "invalid envelope {got:?}: this node reads v1 to v{}, as in v1;timeout=250; if the sender is newer, \
+         upgrade the node",
+        protocol()
     )]
     Version {
         /// Its first bytes.
@@ -145,7 +146,7 @@ impl Envelope {
 /// Whether this build reads envelopes of a version, such as `v1`.
 fn is_read(version: &[u8]) -> bool {
     let protocol = version.strip_prefix(b"v").and_then(fondaco_resp::parse_integer);
-    protocol.is_some_and(|protocol| (1..=i64::from(PROTOCOL)).contains(&protocol))
+    protocol.is_some_and(|number| (1..=i64::from(self::protocol())).contains(&number))
 }
 
 fn number(value: Option<&[u8]>) -> Option<u64> {
@@ -179,7 +180,7 @@ mod tests {
             let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
             let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
             writer.array(1);
-            envelope.write(PROTOCOL, &mut writer);
+            envelope.write(protocol(), &mut writer);
             parse_request(&buffer, &Limits::default(), &mut arguments).unwrap();
             let text = arguments.get(0, &buffer).unwrap();
             prop_assert_eq!(Envelope::parse(text), Ok(envelope));
@@ -199,9 +200,9 @@ mod tests {
         assert_eq!(Envelope::parse(b"v1;trace=abc=d;timeout=5;;quiet"), Ok(known));
         let refused = |text: &[u8]| Envelope::parse(text).unwrap_err().to_string();
         assert!(refused(b"v1;timeout=5;!fan-out=2").contains("\"!fan-out=2\" is not known"));
-        let later = format!("v{};timeout=5", PROTOCOL + 1);
+        let later = format!("v{};timeout=5", protocol() + 1);
         for other in [later.as_bytes(), b"v0;timeout=5", b"v;timeout=5", b"1000"] {
-            assert!(refused(other).contains(&format!("this node reads v1 to v{PROTOCOL}")));
+            assert!(refused(other).contains(&format!("this node reads v1 to v{}", protocol())));
         }
         assert!(refused(b"v1;timeout=soon").contains("\"timeout=soon\""));
         assert!(refused(b"v1;epoch").contains("\"epoch\""));

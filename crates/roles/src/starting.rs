@@ -21,8 +21,8 @@ use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordina
 use fondaco_decisions::Patience;
 use fondaco_http::{App, AppParts, ClusterClient, DevHandle, Exposition, Limits, Observed, Traffic, Users};
 use fondaco_metrics::NodeMetrics;
-use fondaco_model::PROTOCOL;
 use fondaco_model::cluster::{Announcement, RouterRecord};
+use fondaco_model::protocol;
 use fondaco_node::{BufferBudget, GraphQueries, Listening, Server, ServerConfig};
 use fondaco_os::{MemoryPlan, process};
 use fondaco_protocol::SessionKey;
@@ -337,7 +337,7 @@ impl Starting<'_> {
             backup: member.backup,
             resp,
             mysql: self.config.versioned.mysql.is_some(),
-            protocol: PROTOCOL,
+            protocol: protocol(),
         };
         let agent = AgentWork::start(AgentParts {
             coordination: Arc::clone(&self.coordination),
@@ -381,7 +381,7 @@ impl Starting<'_> {
         let record = RouterRecord {
             resp: self.advertised_resp()?,
             http: self.advertised_http()?,
-            protocol: PROTOCOL,
+            protocol: protocol(),
         };
         let router = RouterWork::start(
             Arc::clone(&self.coordination),

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 
 use fondaco_format::{
-    Checksum, Checksummer, ChunkEntry, FORMAT_VERSION, FileEntry, FormatError, MANIFEST_FILE, Manifest, Schema,
-    ValueEncoding,
+    Checksum, Checksummer, ChunkEntry, FileEntry, FormatError, MANIFEST_FILE, Manifest, Schema, ValueEncoding,
+    format_version,
 };
 use fondaco_model::{StoreName, ValueType};
 use fondaco_storage::{FileReader, Location, StorageError};
@@ -43,10 +43,11 @@ impl Base {
         if manifest.value_type == ValueType::Graph {
             return refused("it is a graph, whose records depend on each other: build it from all its edges".into());
         }
-        if manifest.format_version != FORMAT_VERSION {
+        if manifest.format_version != format_version() {
             return refused(format!(
-                "it has format version {}, and this program writes {FORMAT_VERSION}: build it from all records once",
-                manifest.format_version
+                "it has format version {}, and this program writes {}: build it from all records once",
+                manifest.format_version,
+                format_version()
             ));
         }
         if let Some(further) = manifest.chunks.iter().find_map(|chunk| chunk.further.first()) {

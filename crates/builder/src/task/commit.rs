@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fondaco_format::{FORMAT_VERSION, MANIFEST_FILE, Manifest, Schema, is_version_file};
+use fondaco_format::{MANIFEST_FILE, Manifest, Schema, format_version, is_version_file};
 use fondaco_storage::StorageError;
 
 use super::error::TaskError;
@@ -61,7 +61,7 @@ pub fn commit(spec: &Spec, results: &str) -> Result<Committed, BuildError> {
         .chain(options.declared.written_ids())
         .collect();
     let mut manifest = Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: format_version(),
         store: options.store.clone(),
         partitions: options.partitions,
         key_type: options.declared.key_type.clone(),

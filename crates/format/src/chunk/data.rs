@@ -15,7 +15,7 @@
 
 use super::{ChunkIdentity, u32_at};
 use crate::checksum::short_checksum;
-use crate::{FORMAT_VERSION, FORMAT_VERSIONS_READ};
+use crate::{format_version, format_versions_read};
 
 /// The length of the header, in bytes.
 pub const DATA_HEADER_BYTES: usize = 64;
@@ -40,7 +40,7 @@ impl DataHeader {
     pub(crate) fn to_bytes(self) -> [u8; DATA_HEADER_BYTES] {
         let mut bytes = [0; DATA_HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&format_version().to_le_bytes());
         bytes[12..24].copy_from_slice(&self.identity.to_bytes());
         let checksum = short_checksum(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -74,7 +74,7 @@ pub(crate) fn check_start(header: &[u8], magic: &[u8; 8], checksum_at: usize) ->
     }
     // Before the checksum, which a later format may have moved.
     let format = u32_at(header, 8);
-    if !FORMAT_VERSIONS_READ.contains(&format) {
+    if !format_versions_read().contains(&format) {
         return Err(HeaderError::UnknownFormat(format));
     }
     if u32_at(header, checksum_at) != short_checksum(&header[..checksum_at]) {

@@ -34,8 +34,8 @@ use std::ops::Range;
 
 use super::data::{HeaderError, check_start};
 use super::{ChunkIdentity, u32_at, u64_at};
-use crate::FORMAT_VERSION;
 use crate::checksum::short_checksum;
+use crate::format_version;
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 pub(crate) const BUCKETS_PER_BLOCK: u32 = 1022;
@@ -71,7 +71,7 @@ impl IndexHeader {
     pub(crate) fn to_block(self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
-        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        block[8..12].copy_from_slice(&format_version().to_le_bytes());
         block[12..24].copy_from_slice(&self.identity.to_bytes());
         block[24..28].copy_from_slice(&self.bucket_count.to_le_bytes());
         block[32..40].copy_from_slice(&self.records.to_le_bytes());

@@ -20,7 +20,7 @@ use super::{Built, Manifest, PatchEntry};
 use crate::checksum::Checksum;
 use crate::error::FormatError;
 use crate::names::MANIFEST_FILE;
-use crate::{FORMAT_VERSION, FORMAT_VERSIONS_READ};
+use crate::{format_version, format_versions_read};
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -54,7 +54,11 @@ impl Manifest {
             #[serde(skip_serializing_if = "<[_]>::is_empty")]
             patches: &'a [PatchEntry],
         }
-        assert_eq!(self.format_version, FORMAT_VERSION, "previous formats are not written");
+        assert_eq!(
+            self.format_version,
+            format_version(),
+            "previous formats are not written"
+        );
         // Plain data with text keys: serialising it into memory cannot fail.
         let inner = serde_json::to_string_pretty(self).expect("a manifest is plain data");
         let built = serde_json::to_string(&Outer {
@@ -94,7 +98,7 @@ impl Manifest {
         let inner = envelope.manifest.get();
         let prelude = envelope.prelude()?;
         let format = u32::try_from(prelude.format_version).ok();
-        let Some(format) = format.filter(|format| FORMAT_VERSIONS_READ.contains(format)) else {
+        let Some(format) = format.filter(|format| format_versions_read().contains(format)) else {
             return Err(FormatError::UnknownFormat {
                 path: MANIFEST_FILE.into(),
                 found: prelude.format_version,

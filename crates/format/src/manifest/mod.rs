@@ -164,7 +164,7 @@ pub enum ValueEncoding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The format of the version: [`FORMAT_VERSION`](crate::FORMAT_VERSION), unless an older release built it.
+    /// The format of the version: [`format_version`](crate::format_version), unless an older release built it.
     pub format_version: u32,
     /// The store that it was built for: slots depend on its name.
     pub store: StoreName,

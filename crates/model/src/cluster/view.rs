@@ -15,7 +15,7 @@ use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
 use crate::partition_set::PartitionSet;
-use crate::protocol::PROTOCOL;
+use crate::protocol::protocol;
 use crate::routing::{Copies, EVERYWHERE, RoutingTable};
 use crate::versioned::VersionedSettings;
 
@@ -79,7 +79,7 @@ impl ClusterView {
         nodes.filter(|node| !node.record.forgotten || self.is_live(node.record.id))
     }
 
-    /// The [protocol](PROTOCOL) in force: the lowest one of all members, so that each of them understands all that is
+    /// The [protocol](protocol) in force: the lowest one of all members, so that each of them understands all that is
     /// written. An absent node counts, unless an operator has given it up and it has no partitions any more: until then it may
     /// have the only copy of its data.
     pub fn protocol(&self) -> u32 {
@@ -94,7 +94,7 @@ impl ClusterView {
         // The entry of a node that has just come back is newer than its record.
         let live = self.announcements.values().map(|node| node.protocol);
         let routers = self.routers.values().map(|router| router.protocol);
-        nodes.chain(live).chain(routers).min().unwrap_or(PROTOCOL)
+        nodes.chain(live).chain(routers).min().unwrap_or_else(protocol)
     }
 
     /// The schemas of the store with this number, oldest first.
