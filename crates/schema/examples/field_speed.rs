@@ -43,6 +43,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let floats = projection.floats(&value[1..], "v").unwrap_or_default();
         score::dot(black_box(floats), black_box(&vector)).to_bits()
     });
+    let places: Vec<&[u8]> = values
+        .iter()
+        .map(|value| projection.floats(&value[1..], "v").unwrap_or_default())
+        .collect();
+    let mut at = 0;
+    report("dot product of a place that is known", &values, |_| {
+        at = (at + 1) % places.len();
+        score::dot(black_box(places[at]), black_box(&vector)).to_bits()
+    });
     report("cosine alone", &values, |value| {
         let floats = projection.floats(&value[1..], "v").unwrap_or_default();
         score::cosine(floats, &vector, 50.0).unwrap_or_default().to_bits()
