@@ -54,7 +54,6 @@ pub use data_dir::DataDir;
 pub use error::AgentError;
 pub use leader::Leader;
 pub use load_reports::{ReportingParts, ReportingWork};
-pub use log_retention::topic_of;
 pub use memory::Memory;
 pub use node_file::NodeFile;
 pub use push_check::PushCheck;

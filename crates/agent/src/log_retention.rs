@@ -64,12 +64,12 @@ impl Excess {
         for store in view.stores.values().map(|store| &store.record) {
             if let Some((settings, partitions)) = log_of(store) {
                 let before = needed_from(store, settings, now_unix_ms);
-                excess.before.push((topic_of(store), partitions, before));
+                excess.before.push((store.log_topic(), partitions, before));
             }
         }
         for dropped in view.dropped.values().map(|dropped| &dropped.record) {
             if log_of(&dropped.record).is_some() && dropped.kept_until_unix_ms <= now_unix_ms {
-                excess.topics.push(topic_of(&dropped.record));
+                excess.topics.push(dropped.record.log_topic());
             }
         }
         excess
@@ -81,11 +81,6 @@ impl Excess {
         }
         log.delete(&self.topics)
     }
-}
-
-/// The topic of a store in the log of the process.
-pub fn topic_of(store: &StoreRecord) -> String {
-    format!("{}-{}", store.id, store.created_unix_ms)
 }
 
 fn log_of(store: &StoreRecord) -> Option<(&StreamSettings, u32)> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fondaco_catalog::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId, StoreSchemas};
+use fondaco_catalog::{
+    Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId, StoreSchemas, StoreStreams,
+};
 use fondaco_decisions::{ServingSet, ServingStore as StoreToServe};
 use fondaco_model::cluster::{ClusterView, Topology};
 use fondaco_model::{NodeId, StoreKind, StoreName, VersionNumber};
@@ -38,12 +40,14 @@ impl Publishing {
         let known = before
             .map(|membership| membership.schemas().clone())
             .unwrap_or_default();
-        let schemas = StoreSchemas::of(view, &known);
-        if before.is_some_and(|before| **before.topology() == topology && schemas.is_same(&known)) {
+        let (schemas, streams) = (StoreSchemas::of(view, &known), StoreStreams::of(view));
+        if before.is_some_and(|before| {
+            **before.topology() == topology && schemas.is_same(&known) && *before.streams() == streams
+        }) {
             return false;
         }
-        let membership = Membership::new(Arc::new(topology), Member::Node(node)).with_schemas(schemas);
-        self.membership = Some(Arc::new(membership));
+        let membership = Membership::new(Arc::new(topology), Member::Node(node));
+        self.membership = Some(Arc::new(membership.with_schemas(schemas).with_streams(streams)));
         true
     }
 

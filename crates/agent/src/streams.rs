@@ -30,7 +30,7 @@ use crate::disk::Disk;
 use crate::error::AgentError;
 use crate::event_schemas::live_rules;
 use crate::ingest_pace::IngestPace;
-use crate::log_retention::{LogRetention, topic_of};
+use crate::log_retention::LogRetention;
 use crate::schema_registry::RegistryClient;
 use crate::start_offsets::StartOffsets;
 
@@ -628,7 +628,7 @@ fn wanted(
         },
         engine: settings.engine,
         source: settings.source.clone(),
-        topic: topic_of(store),
+        topic: store.log_topic(),
         start_ms: events.from_unix_ms,
         lag_ms_max: settings.lag_ms,
         is_paused: settings.paused,

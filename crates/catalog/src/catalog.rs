@@ -9,6 +9,7 @@
 //! [`SharedCatalog::reap`]: unmapping many gigabytes takes a while.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::membership::Membership;
+use crate::streams::StoreStream;
 
 /// All stores that a node knows, at one moment, and the cluster that it is in.
 #[derive(Default)]
@@ -34,8 +36,8 @@ pub struct Catalog {
     open: Vec<OpenVersion>,
     /// For each store its current version.
     current: Vec<Current>,
-    /// The settings of each versioned store; `None` for other stores.
-    versioned: Vec<Option<Arc<VersionedStore>>>,
+    /// For each store how it is written to; `None` for batch stores.
+    written: Vec<Option<WrittenStore>>,
     membership: Option<Arc<Membership>>,
     /// Whether any store has a read quota.
     has_read_quotas: bool,
@@ -86,16 +88,41 @@ pub struct ServingStore {
 /// A versioned store: the settings needed to read and write it.
 #[derive(Debug)]
 pub struct VersionedStore {
-    /// Its name.
-    pub name: StoreName,
-    /// Its number.
-    pub id: StoreId,
+    /// Its keys and values.
+    pub types: StoreTypes,
     /// Its quorums, conflict resolution, and other settings.
     pub settings: VersionedSettings,
     /// How many nodes hold each partition.
     pub replicas: u32,
     /// Whether the store has a read quota.
     pub has_read_quota: bool,
+}
+
+/// A hybrid store: what is needed to write events to its topic.
+#[derive(Debug)]
+pub struct EventStore {
+    /// Its keys and values.
+    pub types: StoreTypes,
+    /// Its stream.
+    pub stream: Arc<StoreStream>,
+}
+
+/// A store that clients write to.
+#[derive(Debug, Clone)]
+pub enum WrittenStore {
+    /// Its replicas.
+    Versioned(Arc<VersionedStore>),
+    /// The topic of its events.
+    Hybrid(Arc<EventStore>),
+}
+
+/// The keys and values of a store that is written to.
+#[derive(Debug)]
+pub struct StoreTypes {
+    /// Its name.
+    pub name: StoreName,
+    /// Its number.
+    pub id: StoreId,
     /// Computes the slots of its keys.
     pub slots: SlotPrefix,
     /// The type of its values.
@@ -106,7 +133,23 @@ pub struct VersionedStore {
     pub schemas: Option<Arc<Schemas>>,
 }
 
-impl VersionedStore {
+impl Deref for VersionedStore {
+    type Target = StoreTypes;
+
+    fn deref(&self) -> &StoreTypes {
+        &self.types
+    }
+}
+
+impl Deref for EventStore {
+    type Target = StoreTypes;
+
+    fn deref(&self) -> &StoreTypes {
+        &self.types
+    }
+}
+
+impl StoreTypes {
     /// The slot of a key on the wire.
     pub fn slot(&self, wire_key: &[u8]) -> Slot {
         self.slots.slot(&wire_key[self.name.as_str().len() + 1..])
@@ -200,27 +243,37 @@ impl Catalog {
                 number: wanted,
             });
         }
-        let versioned = |store: &Arc<ServingStore>| {
-            let known = membership.as_ref()?.topology().stores.get(&store.name)?;
-            Some(Arc::new(VersionedStore {
+        let written = |store: &Arc<ServingStore>| {
+            let membership = membership.as_ref()?;
+            let known = membership.topology().stores.get(&store.name)?;
+            let types = StoreTypes {
                 name: store.name.clone(),
                 id: store.id,
-                settings: known.versioned?,
-                replicas: known.replicas,
-                has_read_quota: known.read_keys_per_second.is_some(),
                 slots: SlotPrefix::of(&store.name),
                 value_type: known.value_type,
                 key_type: known.key_type.clone(),
-                schemas: membership.as_ref()?.schemas().of_store(store.id.get()).cloned(),
-            }))
+                schemas: membership.schemas().of_store(store.id.get()).cloned(),
+            };
+            Some(match known.versioned {
+                Some(settings) => WrittenStore::Versioned(Arc::new(VersionedStore {
+                    types,
+                    settings,
+                    replicas: known.replicas,
+                    has_read_quota: known.read_keys_per_second.is_some(),
+                })),
+                None => WrittenStore::Hybrid(Arc::new(EventStore {
+                    types,
+                    stream: Arc::clone(membership.streams().of_store(store.id.get())?),
+                })),
+            })
         };
-        let versioned = stores.iter().map(versioned).collect();
+        let written = stores.iter().map(written).collect();
         Self {
             stores,
             places,
             open,
             current,
-            versioned,
+            written,
             has_read_quotas: membership.as_ref().is_some_and(|membership| {
                 let mut stores = membership.topology().stores.values();
                 stores.any(|store| store.read_keys_per_second.is_some())
@@ -301,7 +354,16 @@ impl Catalog {
     /// The settings of the store at this index, if it is versioned.
     #[inline]
     pub fn versioned(&self, store: u16) -> Option<&Arc<VersionedStore>> {
-        self.versioned[store as usize].as_ref()
+        match self.written(store) {
+            Some(WrittenStore::Versioned(store)) => Some(store),
+            Some(WrittenStore::Hybrid(_)) | None => None,
+        }
+    }
+
+    /// How the store at this index is written to; `None` if it is a batch store.
+    #[inline]
+    pub fn written(&self, store: u16) -> Option<&WrittenStore> {
+        self.written[store as usize].as_ref()
     }
 
     /// The index of an open version of the store at this index.

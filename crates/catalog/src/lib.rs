@@ -12,9 +12,14 @@ mod catalog;
 mod membership;
 mod schemas;
 mod settings;
+mod streams;
 
 pub use access::{Access, Password, PasswordDigest, PeerAccess, SharedAccess, User, hash_password};
-pub use catalog::{Catalog, NOT_OPEN, Serving, ServingStore, SharedCatalog, StoreId, VersionedStore};
+pub use catalog::{
+    Catalog, EventStore, NOT_OPEN, Serving, ServingStore, SharedCatalog, StoreId, StoreTypes, VersionedStore,
+    WrittenStore,
+};
 pub use membership::{Member, Membership};
 pub use schemas::StoreSchemas;
 pub use settings::{SETTINGS, Setting, SettingError, SettingKind, SettingSpec, SettingValue, Settings, WHOLE_SHARE};
+pub use streams::{StoreStream, StoreStreams};

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::access::User;
 use crate::schemas::StoreSchemas;
+use crate::streams::StoreStreams;
 
 /// The cluster, and the role of this process in it.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Membership {
     topology: Arc<Topology>,
     member: Member,
     schemas: StoreSchemas,
+    streams: StoreStreams,
     /// The reply to `FONDACO.TOPOLOGY` for clients that may read all stores.
     whole: Arc<Description>,
     /// The replies for other users, by their rights. Users are configured, so their number is bounded.
@@ -58,6 +60,7 @@ impl Membership {
             topology,
             member,
             schemas: StoreSchemas::default(),
+            streams: StoreStreams::default(),
             without_quorum: OnceLock::new(),
         }
     }
@@ -66,6 +69,17 @@ impl Membership {
     #[must_use]
     pub fn with_schemas(self, schemas: StoreSchemas) -> Self {
         Self { schemas, ..self }
+    }
+
+    /// The same, with these streams of hybrid stores.
+    #[must_use]
+    pub fn with_streams(self, streams: StoreStreams) -> Self {
+        Self { streams, ..self }
+    }
+
+    /// The streams of its hybrid stores.
+    pub fn streams(&self) -> &StoreStreams {
+        &self.streams
     }
 
     /// The schemas of its stores.

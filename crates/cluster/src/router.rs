@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog, StoreSchemas};
+use fondaco_catalog::{Catalog, Member, Membership, PeerAccess, SharedCatalog, StoreSchemas, StoreStreams};
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
 use fondaco_decisions::{RecordPath, check_protocol};
 use fondaco_model::Identity;
@@ -145,12 +145,17 @@ impl Work {
             .map(|membership| membership.schemas().clone())
             .unwrap_or_default();
         let schemas = StoreSchemas::of(&sighting.view, &known);
-        if before.is_some_and(|before| **before.topology() == topology && schemas.is_same(&known)) {
+        let streams = StoreStreams::of(&sighting.view);
+        if before.is_some_and(|before| {
+            **before.topology() == topology && schemas.is_same(&known) && *before.streams() == streams
+        }) {
             return;
         }
         drop(catalog);
         let member = Member::Router(self.identity.clone());
-        let membership = Membership::new(Arc::new(topology), member).with_schemas(schemas);
+        let membership = Membership::new(Arc::new(topology), member)
+            .with_schemas(schemas)
+            .with_streams(streams);
         self.catalog
             .publish(Catalog::default().in_cluster(Arc::new(membership)));
     }

@@ -40,6 +40,9 @@ pub struct EdgeType {
 }
 
 impl Description {
+    /// From here on are the ids of vertices that events make, in a hybrid graph: pushes number vertices from 0.
+    pub const FIRST_ID_OF_EVENTS: u64 = 1 << 62;
+
     /// The longest name of a label or an edge type, in bytes.
     pub const NAME_BYTES_MAX: usize = 64;
 

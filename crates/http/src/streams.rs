@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::Uri;
 use axum::response::Response;
-use fondaco_agent::{AgentWork, topic_of};
+use fondaco_agent::AgentWork;
 use fondaco_api::{
     CHANGED_TO_DATED, CHANGED_TO_VALUE, ErrorResource, EventsLogged, FailedStream, Frame, NewEvent, NewEvents,
     PoisonList, PoisonRecord, StreamStatus, VersionStream,
@@ -45,7 +45,7 @@ pub(super) async fn log(
         };
         let log = app.events.as_ref().ok_or_else(ApiError::no_event_log)?;
         let topic = match &stream.source {
-            StreamSource::Log(partitions) => log.topic(&topic_of(&store), *partitions)?,
+            StreamSource::Log(partitions) => log.topic(&store.log_topic(), *partitions)?,
             StreamSource::Kafka { .. } => return Err(ApiError::no_event_log()),
         };
         let rules = app.agent.as_ref().and_then(|agent| agent.streams().rules(&store));

@@ -98,10 +98,14 @@ pub enum Counter {
     CacheMisses,
     /// Look-ups that waited for another client's look-up of the same key.
     SharedLookups,
+    /// Events of clients that brokers have acknowledged.
+    EventsWritten,
+    /// Writes of events that were answered with an error.
+    EventWriteFailures,
 }
 
 /// All counters, with their names and meanings.
-pub const COUNTERS: [(Counter, &str, &str); 23] = [
+pub const COUNTERS: [(Counter, &str, &str); 25] = [
     (Counter::BytesIn, "bytes_in", "bytes read from clients"),
     (Counter::BytesOut, "bytes_out", "bytes written to clients"),
     (Counter::HotLookups, "hot_lookups", "look-ups answered from memory"),
@@ -196,6 +200,16 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
         Counter::SharedLookups,
         "shared_lookups",
         "look-ups that waited for another client's look-up of the same key",
+    ),
+    (
+        Counter::EventsWritten,
+        "events_written",
+        "events of clients that were written to the topics of hybrid stores, and acknowledged",
+    ),
+    (
+        Counter::EventWriteFailures,
+        "event_write_failures",
+        "writes of events that were answered with an error",
     ),
 ];
 

@@ -33,6 +33,10 @@ pub fn protocol() -> u32 {
 /// fields, and the time to live and the quota of writes of hybrid stores.
 pub const PROTOCOL_OF_TYPES: u32 = 2;
 
+/// The protocol from which on all members know the command by which nodes tell whether an event was applied, streams whose writes are
+/// acknowledged only then, and sets of ids in hybrid stores.
+pub const PROTOCOL_OF_EVENT_WRITES: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

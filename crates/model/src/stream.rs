@@ -58,6 +58,11 @@ store_options! {
     "write-keys-per-second" write_keys_per_second: Option<u64> [serde(default, skip_serializing_if = "Option::is_none")],
     Count(1, u64::MAX), [Hybrid] or "0";
 
+    /// When a write of a Redis client is answered: logged, the default, once the brokers have the event; or applied, once reads
+    /// through the same process see it, too.
+    "acknowledge" acknowledge: Acknowledge [serde(default, skip_serializing_if = "Acknowledge::is_default")],
+    Word("ACKNOWLEDGE", Acknowledge::WORDS), [Hybrid];
+
     /// Once events on top of a version span this time, a node puts them into a new version, as fondaco store compact does; 0,
     /// the default, is never.
     "compact-every" compact_ms: u64 [serde(default, skip_serializing_if = "is_zero")], Time(0, u64::MAX), [Hybrid];
@@ -72,6 +77,23 @@ words! {
     /// Those whose key has one of the partition's slots, which are split evenly as those of a store are: nodes read the
     /// partitions that have slots of theirs.
     Store = "store",
+}
+
+words! {
+    /// When a write of a Redis client to a hybrid store is answered.
+    Acknowledge "acknowledgement of writes":
+    /// Once the brokers have acknowledged the event.
+    #[default]
+    Logged = "logged",
+    /// Once the event was applied, besides, so that reads through the same process see it.
+    Applied = "applied",
+}
+
+impl Acknowledge {
+    /// Whether it is the default: records leave it out then.
+    pub fn is_default(&self) -> bool {
+        *self == Self::Logged
+    }
 }
 
 impl Partitioner {
@@ -131,6 +153,7 @@ impl StreamSettings {
             paused: false,
             ttl_ms: None,
             write_keys_per_second: None,
+            acknowledge: Acknowledge::Logged,
             compact_ms: 0,
         }
     }

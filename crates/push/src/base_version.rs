@@ -15,10 +15,11 @@ pub(crate) fn find(
     client: &Client,
     endpoint: &Endpoint,
     (name, store): (&StoreName, &StoreResource),
+    has_final_values: bool,
     work: &Path,
     job: Job<'_>,
 ) -> Result<VersionCopy, PushError> {
-    if store.value_type() == ValueType::Graph {
+    if store.value_type() == ValueType::Graph && !has_final_values {
         return Err(PushError::Unfit(format!(
             "store {name:?} is a graph, whose records depend on each other: push all its edges, without --incremental"
         )));

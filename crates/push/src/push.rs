@@ -122,7 +122,8 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
     options.build.partitions = partitions;
     let served = served_ids(&first.client, &first.endpoint, name, store.as_ref())?;
     let work = options.build.temporary.clone();
-    let find = |store| base_version::find(&first.client, &first.endpoint, (name, store), &work, job);
+    let is_compaction = options.events_on.is_some();
+    let find = |store| base_version::find(&first.client, &first.endpoint, (name, store), is_compaction, &work, job);
     let base = store.as_ref().filter(|_| options.incremental).map(find).transpose()?;
     let replaced = store
         .as_ref()
@@ -138,7 +139,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         replaced: replaced.as_ref().map(|manifest| &manifest.schema),
         known: served.as_ref().map(|served| served as &dyn KnownIds),
         base: base.as_ref().map(VersionCopy::dir),
-        has_final_values: options.events_on.is_some(),
+        has_final_values: is_compaction,
     };
     if options.build.dry_run {
         return dry_run(options, from, disk_available_bytes, job);

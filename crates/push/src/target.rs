@@ -99,7 +99,9 @@ fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
         Some(found) => {
             refuse_a_second_push(found.push.as_ref(), name)?;
             let is_graph = matches!(options.rows, Rows::Edges(_));
-            if is_graph != (found.value_type() == ValueType::Graph) {
+            // A compaction has records of any store.
+            let is_compaction = options.events_on.is_some();
+            if !is_compaction && is_graph != (found.value_type() == ValueType::Graph) {
                 return Err(wrong_rows(name, found.value_type(), is_graph));
             }
             if let Some(asked) = options.value_type.filter(|asked| *asked != found.value_type()) {

@@ -26,7 +26,7 @@ use fondaco_model::protocol;
 use fondaco_node::{BufferBudget, GraphQueries, Listening, Server, ServerConfig};
 use fondaco_os::{MemoryPlan, process};
 use fondaco_protocol::SessionKey;
-use fondaco_stream::EventLog;
+use fondaco_stream::{EventLog, EventWriters};
 use tokio::sync::watch;
 
 use crate::config::{Config, ZooKeeperConfig};
@@ -212,6 +212,7 @@ impl Fondaco {
             default_store: config.default_store.clone(),
             http: Some(starting.advertised_http()?),
             replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
+            events: Arc::new(EventWriters::new(starting.events.clone(), config.kafka.0.clone())),
             buffers,
             program_version: env!("CARGO_PKG_VERSION"),
         };

@@ -4,14 +4,15 @@ use std::io::Cursor;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use fondaco_ids::IdSet;
 use fondaco_model::ValueType;
 use rmpv::decode::{read_value_ref_with_max_depth, read_value_with_max_depth};
 use serde_json::{Map, Value, json};
 
 use crate::{VALUE_DEPTH_MAX, ValueError};
 
-/// Checks that a value is of its store's type. Types with schemas are checked by [`Schemas`](crate::Schemas); `bytes`, and those with
-/// commands of their own, are not checked here.
+/// Checks that a value is of its store's type. Types with schemas are checked by [`Schemas`](crate::Schemas); `bytes` are
+/// not checked.
 pub fn check_value(value_type: ValueType, value: &[u8]) -> Result<(), ValueError> {
     match value_type {
         ValueType::String => text(value).map(drop),
@@ -23,6 +24,12 @@ pub fn check_value(value_type: ValueType, value: &[u8]) -> Result<(), ValueError
             read_value_ref_with_max_depth(&mut rest, VALUE_DEPTH_MAX).map_err(|error| no_message_pack(&error))?;
             expect_end(value, rest.len())
         }
+        ValueType::Ids => match IdSet::parse(value) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(ValueError::new(0, format!("the value is no set of ids: {error}"))),
+        },
+        // What it is depends on its key.
+        ValueType::Graph if IdSet::parse(value).is_err() => json(value).map(drop),
         _ => Ok(()),
     }
 }

@@ -64,6 +64,34 @@ impl ValueRules {
         !self.value_type.has_schemas() || update.fields().all(knows)
     }
 
+    /// Checks that an update may fit a value, as far as that can be told without the value.
+    ///
+    /// # Errors
+    /// The type has no such updates, or the newest schema lacks a field.
+    pub fn check_update(&self, update: &Update) -> Result<(), ValueError> {
+        let has_fields = update.fields().next().is_some();
+        let fits = match self.value_type {
+            ValueType::Ids => update.is_of_set(),
+            // What fits depends on the key.
+            ValueType::Graph => update.is_of_set() || has_fields,
+            _ if update.is_of_set() => false,
+            ValueType::Bytes | ValueType::Json => true,
+            ValueType::Avro | ValueType::Protobuf | ValueType::Messagepack => has_fields,
+            ValueType::Integer => !has_fields,
+            ValueType::String => false,
+        };
+        if !fits {
+            return Err(ValueError::new(
+                0,
+                format!("no such updates of values of type {}", self.value_type),
+            ));
+        }
+        match self.knows_fields(update) {
+            true => Ok(()),
+            false => Err(ValueError::new(0, "the newest schema lacks a field of the update")),
+        }
+    }
+
     /// Checks a stored value: with its id, if the type has schemas.
     pub fn check(&self, value: &[u8]) -> Result<(), ValueError> {
         match self.value_type.has_schemas() {

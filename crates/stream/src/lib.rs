@@ -3,6 +3,7 @@
 //! - [`Source`]: where events come from: topics of [Kafka](KafkaTopic), or of the [log](EventLog) inside the process.
 //! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
 //! - [`VersionReader`]: a whole version that was [sent](send_version) through a topic.
+//! - [`EventWriters`]: events that clients of Redis write.
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
 mod alarm;
@@ -20,6 +21,7 @@ mod quota;
 mod rules;
 mod source;
 mod versions;
+mod write;
 
 pub use alarm::Alarm;
 pub use clock::ClockReading;
@@ -40,3 +42,4 @@ pub use source::{Batch, Logged, Source};
 pub use versions::{
     Sent, TopicAddress, TopicFileReader, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,
 };
+pub use write::{EventWriters, OnWritten, StoreTopic, WriteError, Written};

@@ -23,6 +23,7 @@ use crate::error::StreamError;
 use crate::event::{Event, Poison};
 use crate::quota::EventQuota;
 use crate::source::{Batch, Logged, Source};
+use crate::write::Written;
 
 const ENDS: u8 = 0;
 const RECORDS: u8 = 1;
@@ -184,16 +185,18 @@ impl LogTopic {
         is_open
     }
 
-    /// Appends events, each to the partition that its key selects. All of a partition become visible together.
+    /// Appends events, each to the partition that its key selects. All of a partition become visible together. Returns their places,
+    /// by partition.
     ///
     /// # Errors
     /// An error of the engine: then it is unknown which events were appended.
-    pub fn append(&self, events: &[Event], now_ms: u64) -> Result<(), StreamError> {
+    pub fn append(&self, events: &[Event], now_ms: u64) -> Result<Vec<Written>, StreamError> {
         let mut by_partition = BTreeMap::<u32, Vec<&Event>>::new();
         for event in events {
             let partition = xxh3_64(&event.key) % self.partitions.len() as u64;
             by_partition.entry(partition as u32).or_default().push(event);
         }
+        let mut written = Vec::with_capacity(events.len());
         for (partition, events) in by_partition {
             let Partition { writing, end, .. } = &self.partitions[partition as usize];
             let _writing = writing.lock();
@@ -204,6 +207,10 @@ impl LogTopic {
                 record.put_u64(now_ms);
                 event.encode(&mut record);
                 batch.put(&*self.table, record_key(partition, next), record.into());
+                written.push(Written {
+                    partition,
+                    offset: next,
+                });
                 next += 1;
             }
             batch.put(
@@ -214,7 +221,7 @@ impl LogTopic {
             self.engine.write(batch)?;
             end.store(next, Release);
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Deletes the records that were logged before a time, in milliseconds since 1970.

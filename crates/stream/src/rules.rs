@@ -168,7 +168,7 @@ impl LiveRules {
         }
         match rules.check(value) {
             Ok(()) => Ok(value.clone()),
-            Err(error) => Err(misfit(rules.value_type(), &error)),
+            Err(error) => set_of_text(&rules, value).ok_or_else(|| misfit(rules.value_type(), &error)),
         }
     }
 
@@ -289,6 +289,15 @@ impl LiveRules {
         drop(state);
         self.questions.answered.notify_all();
     }
+}
+
+/// A set of ids that is written as text, as it is stored.
+fn set_of_text(rules: &ValueRules, value: &[u8]) -> Option<Bytes> {
+    let text = str::from_utf8(value)
+        .ok()
+        .filter(|_| rules.value_type() == ValueType::Ids)?;
+    let ids = fondaco_ids::parse_text(text).ok()?;
+    Some(fondaco_ids::encode(&ids).ok()?.into())
 }
 
 /// The answer of a finder.

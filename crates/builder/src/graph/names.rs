@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use fondaco_graph::Description;
+
 use super::files::GraphFiles;
 use super::ids::GivenId;
 use super::mention::{End, Mention, NewVertex, Side};
@@ -287,7 +289,8 @@ impl<'a> Naming<'a> {
         }
         let next = known.description().next_id;
         let checked = ids.into_iter().zip(&names).map(|(id, name)| match id {
-            Some(id) if id >= next => Err(failed(format!(
+            // One that an event has made, in a hybrid graph, has a hash of its name.
+            Some(id) if id >= next && id < Description::FIRST_ID_OF_EVENTS => Err(failed(format!(
                 "{:?} has the id {id}, but the graph has given only ids below {next}: push it under another name",
                 excerpt(name)
             ))),

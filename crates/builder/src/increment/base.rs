@@ -25,8 +25,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Reads the manifest, and checks that a difference to the version can be built.
-    pub(crate) fn open(dir: &Location, store: &StoreName) -> Result<Self, BuildError> {
+    /// Reads the manifest, and checks that a difference to the version can be built. One with final values may be of a graph.
+    pub(crate) fn open(dir: &Location, store: &StoreName, has_final_values: bool) -> Result<Self, BuildError> {
         let refused = |reason: String| Err(BuildError::base(dir, reason));
         let manifest = dir.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX);
         let manifest = manifest.map_err(|error| match error {
@@ -40,7 +40,7 @@ impl Base {
         if manifest.store != *store {
             return refused(format!("it was built for store {:?}: name that store", manifest.store));
         }
-        if manifest.value_type == ValueType::Graph {
+        if manifest.value_type == ValueType::Graph && !has_final_values {
             return refused("it is a graph, whose records depend on each other: build it from all its edges".into());
         }
         if manifest.format_version != format_version() {

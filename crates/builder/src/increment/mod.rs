@@ -24,10 +24,11 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Schema};
-use fondaco_model::{KeyType, PartitionId, ValueType};
+use fondaco_model::{KeyType, PartitionId};
 use fondaco_storage::Location;
 
 use crate::build::{BegunOutput, built_now, check, check_common, check_output, check_rows};
+use crate::declaration::Declaration;
 use crate::error::BuildError;
 use crate::input::{self, BadRows, Batches, InputFiles, RowKind, Source, or_panic};
 use crate::memory::Memory;
@@ -92,7 +93,11 @@ fn build_of(
     batches: Option<Batches>,
     progress: &Progress,
 ) -> Result<IncrementReport, BuildError> {
-    let base = Base::open(&Location::local(&*options.base), &options.build.store)?;
+    let base = Base::open(
+        &Location::local(&*options.base),
+        &options.build.store,
+        options.has_final_values,
+    )?;
     let mut declared = base.declaration(&options.build.declared)?;
     if options.has_final_values {
         // Its keys are encoded, too.
@@ -106,6 +111,11 @@ fn build_of(
     };
     match build.inputs[..] {
         [] if batches.is_none() => check_common(&build)?,
+        // Of any type, each in one column.
+        _ if options.has_final_values => check(&BuildOptions {
+            declared: Declaration::default(),
+            ..build.clone()
+        })?,
         _ => check(&build)?,
     }
     check_output(&build)?;
@@ -241,7 +251,7 @@ fn read(
         )
     };
     let (mut tallies, mut schema, mut schema_ids) = (Vec::new(), None, BTreeSet::new());
-    let kind = match options.has_final_values && build.declared.value_type != ValueType::Ids {
+    let kind = match options.has_final_values {
         true => RowKind::Stored,
         false => RowKind::Record,
     };

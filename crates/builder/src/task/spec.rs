@@ -175,7 +175,7 @@ impl Spec {
             return Ok((options, None));
         };
         let location: Location = base.parse().map_err(|error| refused("base", &error))?;
-        let base = Base::open(&location, &options.store)?;
+        let base = Base::open(&location, &options.store, false)?;
         if base.manifest.partitions != options.partitions {
             let reason = format!(
                 "\"partitions\" is {}, and the base has {}: give the same number",

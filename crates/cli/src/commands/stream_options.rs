@@ -3,7 +3,7 @@
 use clap::Args;
 use fondaco_api::{FailedStream, PoisonList, PoisonRecord, StreamStatus, VersionStream};
 use fondaco_model::versioned::EngineKind;
-use fondaco_model::{Partitioner, StoreName, StreamChange, slot_of_key};
+use fondaco_model::{Acknowledge, Partitioner, StoreName, StreamChange, slot_of_key};
 use fondaco_push::partition_count;
 use serde::Serialize;
 
@@ -57,9 +57,12 @@ pub fn text(stream: &StreamChange) -> String {
     ) + &limits_text(stream)
 }
 
-/// The time to live and the quota of writes, if there are any.
+/// The time to live, the quota of writes and when they are answered, as far as they are no defaults.
 fn limits_text(stream: &StreamChange) -> String {
     let mut text = String::new();
+    if stream.acknowledge == Some(Acknowledge::Applied) {
+        text.push_str("writes are answered once reads see them\n");
+    }
     if let Some(ttl_ms) = stream.ttl_ms.flatten() {
         text.push_str(&format!(
             "events and records live {}, in versions that are pushed from then on\n",

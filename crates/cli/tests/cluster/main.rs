@@ -12,6 +12,8 @@ mod coordination;
 mod deadlines;
 mod development;
 mod disks;
+mod event_sets;
+mod event_writes;
 mod everywhere;
 mod fields;
 mod graphs;

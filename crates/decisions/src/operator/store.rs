@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use fondaco_model::cluster::{ClusterView, NodeRecord, Numbers, Revised, StoreRecord};
 use fondaco_model::versioned::{EngineKind, Resolution, VersionedChange, VersionedSettings};
-use fondaco_model::{PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName, ValueType};
+use fondaco_model::{
+    PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName,
+    ValueType,
+};
 
 use super::count::{QuorumChange, next_settings};
 use super::lists::{ReplicasMax, lengthened};
@@ -275,8 +278,10 @@ fn check_stream(definition: &StoreDefinition) -> Result<(), OperatorError> {
                 "a registry is for values of type avro, protobuf or json, and not of type {}: say which, with --value-type",
                 definition.value_type
             ),
-            Ok(()) if !definition.value_type.has_sets() => return Ok(()),
-            Ok(()) => format!("values of type {} do not come from streams", definition.value_type),
+            Ok(()) if definition.value_type == ValueType::Graph && stream.ttl_ms.is_some() => {
+                "the records of a graph belong together: a graph has no time to live".to_owned()
+            }
+            Ok(()) => return Ok(()),
         },
         (_, Some(_)) => "only a hybrid store has a stream".to_owned(),
         (_, None) => return Ok(()),
@@ -332,11 +337,15 @@ fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
     let is_by_field = settings.is_some_and(|settings| settings.resolution == Resolution::Fields);
     let stream = definition.stream.as_ref();
     let what = match (is_old, definition.key_type.is_bytes()) {
-        _ if in_force >= PROTOCOL_OF_TYPES => return Ok(()),
+        _ if in_force >= PROTOCOL_OF_TYPES.max(PROTOCOL_OF_EVENT_WRITES) => return Ok(()),
         _ if is_by_field => format!("--resolution {}", Resolution::Fields),
         _ if stream.is_some_and(|stream| stream.ttl_ms.is_some()) => "--ttl for a hybrid store".to_owned(),
         _ if stream.is_some_and(|stream| stream.write_keys_per_second.is_some()) => {
             "--write-keys-per-second for a hybrid store".to_owned()
+        }
+        _ if stream.is_some_and(|stream| !stream.acknowledge.is_default()) => "--acknowledge".to_owned(),
+        _ if stream.is_some() && definition.value_type.has_sets() => {
+            format!("--value-type {} for a hybrid store", definition.value_type)
         }
         (false, _) => format!("--value-type {}", definition.value_type),
         (true, false) => format!("--key-type {}", definition.key_type),

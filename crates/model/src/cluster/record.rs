@@ -179,6 +179,11 @@ impl StoreRecord {
     /// How many earlier pushes that belong to a run are remembered.
     pub const RUNS_MAX: usize = 16;
 
+    /// The name of the store's topic in the log of a process that is a whole cluster.
+    pub fn log_topic(&self) -> String {
+        format!("{}-{}", self.id, self.created_unix_ms)
+    }
+
     /// A store without versions.
     pub fn new(definition: StoreDefinition, id: u16, created_unix_ms: u64) -> Self {
         Self {

@@ -1,5 +1,6 @@
 //! Computing over keys of one store: here over those that are here, through the client library over the others.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use fondaco_format::{Value, Version};
 use fondaco_graph::Selection;
 use fondaco_ids::{Budget, Computation, IdSet, IdsError, SetAnswer, SetQuery};
 use fondaco_protocol::WireKey;
+use fondaco_stream::{Found, Overlay};
 
 use super::Stop;
 use crate::forward;
@@ -115,15 +117,28 @@ impl Sets {
         })
     }
 
-    /// Computes over keys of a version that is open here.
+    /// The answer of later events for a key, if the store is hybrid and there are any.
+    fn event(&self, overlay: Option<&Arc<Overlay>>, key: &[u8]) -> Result<Option<Option<Bytes>>, String> {
+        match overlay.map_or(Ok(Found::Nothing), |overlay| overlay.find(key)) {
+            Ok(Found::Nothing) => Ok(None),
+            Ok(Found::Value(value)) => Ok(Some(Some(value))),
+            Ok(Found::Deleted) => Ok(Some(None)),
+            Ok(Found::Behind | Found::Unknown) => Err(refusal::behind(&self.catalog, self.store)),
+            Err(error) => Err(format!("CORRUPT {error}")),
+        }
+    }
+
+    /// Computes over keys of the version at an index, which is open here, and its later events.
     ///
     /// # Errors
     /// The error to answer with.
-    pub(crate) fn here(&self, version: &Version, keys: &[Bytes], what: &What) -> Result<Elements, String> {
+    pub(crate) fn here(&self, version: u16, keys: &[Bytes], what: &What) -> Result<Elements, String> {
+        let (overlay, version) = (self.catalog.overlay(version), self.catalog.version(version));
         loop {
             let mut may_go_on = || self.stop.may_go_on();
             let mut budget = Budget::new(self.limits.ids_max, &mut may_go_on);
-            if let Some(done) = over_version(version, keys, what, self.limits.input_bytes_max, &mut budget)? {
+            let event = |key: &Bytes| self.event(overlay, key);
+            if let Some(done) = over_version(version, keys, event, what, self.limits.input_bytes_max, &mut budget)? {
                 return Ok(done);
             }
         }
@@ -134,8 +149,13 @@ impl Keys for Sets {
     /// Computes over keys: here over those that are here, at other nodes over the others.
     async fn find(&self, keys: &[Bytes], what: &What, asking: &ReadOptions) -> Result<Computed, String> {
         let version = self.catalog.current(self.store);
-        let open = (version != NOT_OPEN).then(|| self.catalog.version(version));
-        let is_here = |key: &Bytes| open.is_some_and(|version| version.probe(key).is_held());
+        let open = (version != NOT_OPEN).then_some(version);
+        let is_here = |key: &Bytes| {
+            open.is_some_and(|version| {
+                let overlay = self.catalog.overlay(version);
+                self.catalog.version(version).probe(key).is_held() && overlay.is_none_or(|overlay| overlay.answers(key))
+            })
+        };
         let (here, remote): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(|&at| is_here(&keys[at]));
         let of = |places: &[usize]| places.iter().map(|&at| keys[at].clone()).collect::<Vec<_>>();
         let part = |places: &[usize]| what.of_part(places.first() == Some(&0));
@@ -177,25 +197,75 @@ impl Keys for Sets {
     }
 }
 
-/// Computes over keys of a version; `None` if a page of its files became unreadable meanwhile: then it is to be tried
+/// The value of a key.
+enum KeyValue<'a> {
+    Version(Value<'a>),
+    Event(Bytes),
+}
+
+impl KeyValue<'_> {
+    /// The build encoded those of the version, and their checksums are right. An event of a graph may have any value under the key of a
+    /// set.
+    fn set(&self) -> Result<IdSet<'_>, IdsError> {
+        match self {
+            Self::Version(value) => IdSet::open(value),
+            Self::Event(value) => IdSet::parse(value),
+        }
+    }
+
+    fn is_intact(&self) -> bool {
+        match self {
+            Self::Version(value) => value.is_intact(),
+            Self::Event(_) => true,
+        }
+    }
+}
+
+impl Deref for KeyValue<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Version(value) => value,
+            Self::Event(value) => value,
+        }
+    }
+}
+
+/// Computes over keys of a version and their later events; `None` if a page of its files became unreadable meanwhile: then it is to be tried
 /// again.
 fn over_version(
     version: &Version,
     keys: &[Bytes],
+    event: impl Fn(&Bytes) -> Result<Option<Option<Bytes>>, String>,
     what: &What,
     input_bytes_max: usize,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Elements>, String> {
-    let mut values: Vec<Option<Value<'_>>> = Vec::with_capacity(keys.len());
+    let mut values: Vec<Option<KeyValue<'_>>> = Vec::with_capacity(keys.len());
     let mut bytes = 0;
     for some in keys.chunks(KEYS_BETWEEN_CHECKS) {
         let mut failed = None;
         let first = values.len();
+        let mut rest = Vec::with_capacity(some.len());
+        for (at, key) in some.iter().enumerate() {
+            let event = event(key)?;
+            if event.is_none() {
+                rest.push(at);
+            }
+            let value = event.flatten();
+            bytes += value.as_ref().map_or(0, Bytes::len);
+            values.push(value.map(KeyValue::Event));
+            if bytes > input_bytes_max {
+                break;
+            }
+        }
         values.resize_with(first + some.len(), || None);
-        version.get_many(some, |at, found| match found {
+        let rest_keys: Vec<&Bytes> = rest.iter().map(|&at| &some[at]).collect();
+        version.get_many(&rest_keys, |at, found| match found {
             Ok(value) => {
                 bytes += value.as_deref().map_or(0, <[u8]>::len);
-                values[first + at] = value;
+                values[first + rest[at]] = value.map(KeyValue::Version);
             }
             Err(error) => failed = Some(error),
         });
@@ -210,6 +280,10 @@ fn over_version(
         }
         budget.check().map_err(refused)?;
     }
+    let is_set = |value: &KeyValue<'_>| matches!(value, KeyValue::Version(_)) || IdSet::parse(value).is_ok();
+    if matches!(what, What::Sets) && !values.iter().flatten().all(is_set) {
+        return Err("CORRUPT an event has a value that is no set under the key of a set".into());
+    }
     let elements = match what {
         What::Values | What::Sets => Ok(values
             .iter()
@@ -218,7 +292,7 @@ fn over_version(
         What::Computation(Computation::Select(selection)) => select(&values, selection),
         What::Computation(computation) => over_sets(version, &values, computation, budget),
     };
-    match values.iter().flatten().all(Value::is_intact) {
+    match values.iter().flatten().all(KeyValue::is_intact) {
         true => elements.map(Some),
         false => Ok(None),
     }
@@ -226,7 +300,7 @@ fn over_version(
 
 fn over_sets(
     version: &Version,
-    values: &[Option<Value<'_>>],
+    values: &[Option<KeyValue<'_>>],
     computation: &Computation,
     budget: &mut Budget<'_>,
 ) -> Result<Elements, String> {
@@ -237,8 +311,7 @@ fn over_sets(
             manifest.store
         ));
     }
-    // The build encoded them, and their checksums are right.
-    let sets = values.iter().map(|value| value.as_deref().map(IdSet::open).transpose());
+    let sets = values.iter().map(|value| value.as_ref().map(KeyValue::set).transpose());
     let partial = sets
         .collect::<Result<Vec<_>, _>>()
         .and_then(|sets| computation.apply(&sets, budget));
@@ -247,9 +320,9 @@ fn over_sets(
 }
 
 /// Those values of vertices that a selection wants.
-fn select(values: &[Option<Value<'_>>], selection: &[u8]) -> Result<Elements, String> {
+fn select(values: &[Option<KeyValue<'_>>], selection: &[u8]) -> Result<Elements, String> {
     let selection = Selection::parse(selection).map_err(|error| format!("ERR {error}"))?;
-    let wanted = |value: &Option<Value<'_>>| match value.as_deref() {
+    let wanted = |value: &Option<KeyValue<'_>>| match value.as_deref() {
         Some(record) => selection.apply(record).map_err(|error| format!("WRONGTYPE {error}")),
         None => Ok(None),
     };

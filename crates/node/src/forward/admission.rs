@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use fondaco_catalog::{Catalog, Member, Membership, Setting, StoreId, VersionedStore};
+use fondaco_catalog::{Catalog, Member, Membership, Setting, StoreId, StoreTypes};
 use fondaco_client::read::HeldBudget;
 use fondaco_metrics::Counter;
 
@@ -73,8 +73,14 @@ impl Forwarder {
     ///
     /// # Errors
     /// The error to answer with: the quota is used up.
-    pub(crate) fn charge_writes(&self, catalog: &Catalog, store: &VersionedStore, keys: usize) -> Result<(), String> {
-        let (Some(quota), Some(membership)) = (store.settings.write_keys_per_second, catalog.membership()) else {
+    pub(crate) fn charge_writes(
+        &self,
+        catalog: &Catalog,
+        store: &StoreTypes,
+        quota: Option<u64>,
+        keys: usize,
+    ) -> Result<(), String> {
+        let (Some(quota), Some(membership)) = (quota, catalog.membership()) else {
             return Ok(());
         };
         let share = share_of(quota, membership);

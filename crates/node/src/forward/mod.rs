@@ -6,6 +6,7 @@
 //! under way is bounded ([`admission`]).
 
 mod admission;
+mod applied;
 mod cache;
 mod expiry;
 mod quota;
@@ -342,7 +343,8 @@ impl Forwarder {
         self.metrics.add(Counter::ForwardHedges, u64::from(reply.hedged));
     }
 
-    fn deadline(&self) -> Duration {
+    /// How long a request may take.
+    pub(crate) fn deadline(&self) -> Duration {
         Duration::from_millis(self.shared.settings.get(Setting::ForwardTimeoutMs))
     }
 

@@ -1,8 +1,9 @@
-//! The graph service: queries of graphs and changes of versioned ones, on threads for computations.
+//! The graph service: queries of graphs and changes of versioned and hybrid ones, on threads for computations.
 //!
 //! A query reads its graph through the client library, in one version. If that changes meanwhile, the query begins again.
 
 mod changes;
+mod events;
 mod networks;
 mod operation;
 
@@ -17,7 +18,7 @@ use fondaco_client::graph::{GraphSource, description, in_one_version};
 use fondaco_graph::query::{Limits, Prepared, QueryResult, Value};
 use fondaco_graph::{Ask, Description, Network, Relation, Source, network};
 use fondaco_metrics::NodeMetrics;
-use fondaco_model::{StoreName, ValueType};
+use fondaco_model::{StoreKind, StoreName, ValueType};
 
 use crate::compute::{NoResult, Sets, Stop};
 use crate::forward::StoreVersion;
@@ -25,6 +26,7 @@ use crate::server::{ServerState, refusal};
 use networks::{Kept, Name};
 
 pub(crate) use changes::{Change, Changed, change};
+pub(crate) use events::change_by_events;
 pub(crate) use networks::Networks;
 pub(crate) use operation::{Answered, Operation, Question};
 
@@ -50,6 +52,8 @@ impl Drop for Graph {
 pub(crate) struct Graph {
     shared: Arc<ServerState>,
     store: StoreId,
+    /// Whether it changes within a version: nothing is remembered of it.
+    is_hybrid: bool,
     source: Arc<GraphSource<Sets>>,
     description: Arc<Description>,
 }
@@ -236,7 +240,8 @@ impl Graph {
         let place = place.ok_or("NOSTORE the graph was dropped meanwhile")? as u16;
         let sets = Sets::new(Arc::clone(shared), Arc::clone(catalog), place, stop.clone());
         let source = Arc::new(GraphSource::new(sets, None));
-        let version = StoreVersion::current(catalog, place);
+        let is_hybrid = catalog.stores()[place as usize].kind == StoreKind::Hybrid;
+        let version = StoreVersion::current(catalog, place).filter(|_| !is_hybrid);
         let known = version.and_then(|version| shared.graphs.described(version));
         let description = match known {
             Some(known) => known,
@@ -254,6 +259,7 @@ impl Graph {
         Ok(Self {
             shared: Arc::clone(shared),
             store,
+            is_hybrid,
             source,
             description,
         })
@@ -264,7 +270,7 @@ impl Graph {
         let networks = &self.shared.graphs.networks;
         let setting = |setting| self.shared.settings.get(setting);
         let bytes_max = setting(Setting::GraphCacheBytes);
-        if bytes_max == 0 {
+        if bytes_max == 0 || self.is_hybrid {
             let network = network(&*self.source, relation, id, Ask::SynchronousUnion).await?;
             return Ok((Arc::new(network), false));
         }

@@ -54,6 +54,16 @@ fn begin(window: &Window, catalog: &Catalog, at: usize) -> Option<tokio::task::J
         return None;
     };
     let (key, store) = window.key(at);
+    find(catalog, store, version, key)
+}
+
+/// Reads a key on a blocking thread: in the later events of an open version of a hybrid store, and in the version if there are none.
+pub(super) fn find(
+    catalog: &Catalog,
+    store: u16,
+    version: u16,
+    key: &[u8],
+) -> Option<tokio::task::JoinHandle<ValueAnswer>> {
     let overlay = Arc::clone(catalog.overlay(version)?);
     let version = Arc::clone(catalog.version(version));
     let (key, behind) = (key.to_vec(), refusal::behind(catalog, store));

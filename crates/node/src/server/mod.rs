@@ -4,7 +4,7 @@
 //! - `connection`: one client, from reading to writing;
 //! - `buffers`: how much memory all connections may take together;
 //! - `loop_memory`: memory that the connections of a loop use in turns;
-//! - `queue`: the requests of a connection on versioned stores, in order, each with one source of its answer;
+//! - `queue`: the requests of a connection on versioned stores, and writes to hybrid ones, in order, each with one source of its answer;
 //! - `window`: look-ups in versions, done together;
 //! - `clients`: the connected clients, for `CLIENT` and for dropping silent and slow ones;
 //! - `wrong_passwords`: wrong passwords, slowed down and logged;
@@ -40,6 +40,7 @@ use fondaco_catalog::{PeerAccess, Settings, SharedAccess, SharedCatalog};
 use fondaco_metrics::{NodeMetrics, SlowLog};
 use fondaco_model::StoreName;
 use fondaco_replica::Replicas;
+use fondaco_stream::EventWriters;
 use tokio::sync::watch;
 
 use crate::compute::Compute;
@@ -47,6 +48,7 @@ use crate::forward::Quotas;
 use crate::graph::{GraphQueries, Graphs};
 pub use buffers::BufferBudget;
 use clients::Clients;
+pub(crate) use queue::log_event;
 use wrong_passwords::WrongPasswords;
 
 /// The configuration that a server is started with.
@@ -66,6 +68,8 @@ pub struct ServerConfig {
     pub peers: PeerAccess,
     /// The replicas of versioned stores on this node; `None` on a router.
     pub replicas: Option<Arc<Replicas>>,
+    /// Writes events to the topics of hybrid stores.
+    pub events: Arc<EventWriters>,
     /// Memory for the requests and replies of clients. The longest request may take half of it.
     pub buffers: BufferBudget,
     /// The store of keys whose prefix names no store. Such keys are refused unless it is set.

@@ -48,10 +48,8 @@ pub(super) fn takes_no_writes(store: &ServingStore) -> String {
 pub(super) fn unwritten(store: &ServingStore) -> String {
     let (name, kind) = (&store.name, store.kind);
     match kind {
-        StoreKind::Hybrid => format!(
-            "{name:?} is a hybrid store: its data comes by push and from its stream, see fondaco push, and send events to its \
-             topic"
-        ),
+        // One that this process has not heard the stream of.
+        StoreKind::Hybrid => format!("the stream of {name:?} is not known here yet: try again in a moment"),
         StoreKind::Batch | StoreKind::Versioned => {
             format!("{name:?} is a batch store: its data comes by push, see fondaco push")
         }

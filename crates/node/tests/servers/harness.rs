@@ -142,6 +142,7 @@ impl Node {
             access: parts.access,
             peers: parts.peers,
             replicas: parts.replicas.clone(),
+            events: Arc::default(),
             buffers: BufferBudget::new(1 << 30),
             default_store: parts.default_store,
             http: None,

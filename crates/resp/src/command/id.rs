@@ -233,6 +233,8 @@ pub enum CommandId {
     FondacoScan,
     /// `FONDACO.EXPIRY`
     FondacoExpiry,
+    /// `FONDACO.APPLIED`
+    FondacoApplied,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
     /// `FONDACO.TRACE`

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_ids::IdSet;
 use fondaco_model::ValueType;
 use serde_json::{Map, Value};
 
 use super::operation::Operation;
 use super::record::Record;
-use super::{UPDATE_BYTES_MAX, Update, is_near_limit};
+use super::{Members, UPDATE_BYTES_MAX, Update, is_near_limit};
 use crate::{ValueError, ValueRules};
+
+/// The longest set of ids that updates make, in bytes.
+const IDS_BYTES_MAX: usize = 4 << 20;
 
 /// The most characters of a number.
 const DIGITS_MAX: usize = 20;
@@ -28,6 +32,8 @@ enum Form {
     Absent,
     Bytes(Bytes),
     Number(i64),
+    /// A set that is not empty, sorted.
+    Ids(Vec<u64>),
     Object(Map<String, Value>),
     Record(Box<Record>),
 }
@@ -51,6 +57,8 @@ impl Content {
             Form::Absent => None,
             Form::Bytes(bytes) => Some(bytes.clone()),
             Form::Number(number) => Some(number.to_string().into()),
+            // Sorted ids can be encoded.
+            Form::Ids(ids) => fondaco_ids::encode(ids).ok().map(Bytes::from),
             Form::Object(object) => {
                 // Writing a map with keys that are texts does not fail.
                 let text = serde_json::to_vec(object).unwrap_or_default();
@@ -70,17 +78,31 @@ impl Content {
     /// # Errors
     /// An operation that does not fit: it names the field and the type. The other operations have their effects.
     pub fn apply(&mut self, update: &Update) -> Result<(), ValueError> {
-        if self.bytes + update.bytes > UPDATE_BYTES_MAX {
+        let value_type = self.rules.value_type();
+        let bytes_max = match value_type {
+            ValueType::Ids | ValueType::Graph => IDS_BYTES_MAX,
+            _ => UPDATE_BYTES_MAX,
+        };
+        if self.bytes + update.bytes > bytes_max {
             self.bytes = self.value().as_ref().map_or(0, Bytes::len);
-            if self.bytes + update.bytes > UPDATE_BYTES_MAX {
+            if self.bytes + update.bytes > bytes_max {
                 return Err(ValueError::new(
                     0,
-                    format!("the value would have more than {UPDATE_BYTES_MAX} bytes: write it whole"),
+                    format!("the value would have more than {bytes_max} bytes: write it whole"),
                 ));
             }
         }
         self.bytes += update.bytes;
-        let value_type = self.rules.value_type();
+        match (&update.members, value_type) {
+            (Some(members), ValueType::Ids | ValueType::Graph) => return self.change_members(members),
+            (Some(_), _) => {
+                return Err(ValueError::new(
+                    0,
+                    format!("values of type {value_type} are no sets of ids"),
+                ));
+            }
+            (None, _) => {}
+        }
         let has_numbers = matches!(value_type, ValueType::Bytes | ValueType::Json | ValueType::Integer);
         match (update.fields.is_empty(), value_type) {
             (true, _) if has_numbers => self.add(update.whole),
@@ -88,7 +110,7 @@ impl Content {
                 0,
                 format!("an increment of the whole value does not fit the type {value_type}: name a field"),
             )),
-            (false, ValueType::Bytes | ValueType::Json) => self.apply_to_object(&update.fields),
+            (false, ValueType::Bytes | ValueType::Json | ValueType::Graph) => self.apply_to_object(&update.fields),
             (false, ValueType::Avro | ValueType::Protobuf | ValueType::Messagepack) => {
                 self.apply_to_record(&update.fields)
             }
@@ -104,7 +126,7 @@ impl Content {
             Form::Absent => Some(0),
             Form::Bytes(bytes) => str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
             Form::Number(known) => Some(*known),
-            Form::Object(_) | Form::Record(_) => None,
+            Form::Ids(_) | Form::Object(_) | Form::Record(_) => None,
         };
         let known: i64 = known.ok_or_else(|| ValueError::new(0, "the value is no whole number of 64 bits"))?;
         let sum = known.checked_add(by);
@@ -112,6 +134,38 @@ impl Content {
         self.is_near_limit |= is_near_limit(sum);
         self.form = Form::Number(sum);
         self.bytes = DIGITS_MAX;
+        Ok(())
+    }
+
+    /// Removes and adds members. A set without members is absent.
+    fn change_members(&mut self, members: &Members) -> Result<(), ValueError> {
+        let mut ids = match std::mem::replace(&mut self.form, Form::Absent) {
+            Form::Ids(ids) => ids,
+            Form::Bytes(bytes) => match IdSet::parse(&bytes) {
+                Ok(set) => set.iter().collect(),
+                Err(error) => {
+                    self.form = Form::Bytes(bytes.clone());
+                    return Err(ValueError::new(0, format!("the value is no set of ids: {error}")));
+                }
+            },
+            Form::Absent => Vec::new(),
+            other @ (Form::Number(_) | Form::Object(_) | Form::Record(_)) => {
+                self.form = other;
+                return Err(ValueError::new(0, "the value is no set of ids"));
+            }
+        };
+        if !members.remove.is_empty() {
+            ids.retain(|id| members.remove.binary_search(id).is_err());
+        }
+        if !members.add.is_empty() {
+            ids.extend(&members.add);
+            // Two sorted runs, which this sort merges.
+            ids.sort();
+            ids.dedup();
+        }
+        if !ids.is_empty() {
+            self.form = Form::Ids(ids);
+        }
         Ok(())
     }
 
@@ -126,7 +180,7 @@ impl Content {
                 // Its text may be written in another way: only the next update asks for its length.
                 self.bytes = UPDATE_BYTES_MAX;
             }
-            Form::Number(_) | Form::Object(_) | Form::Record(_) => {}
+            Form::Number(_) | Form::Ids(_) | Form::Object(_) | Form::Record(_) => {}
         }
         let Form::Object(object) = &mut self.form else {
             return Err(ValueError::new(0, "the value is no JSON object"));
@@ -157,7 +211,7 @@ impl Content {
             Form::Absent if fields.iter().all(|(_, operation)| operation.is_removal()) => return Ok(()),
             Form::Absent => Some(Form::Absent),
             Form::Bytes(bytes) => Some(Form::Bytes(bytes.clone())),
-            Form::Number(_) | Form::Object(_) | Form::Record(_) => None,
+            Form::Number(_) | Form::Ids(_) | Form::Object(_) | Form::Record(_) => None,
         };
         if let Some(former) = &former {
             let record = match former {

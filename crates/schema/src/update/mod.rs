@@ -8,6 +8,7 @@
 //!  "add":       {"tags": ["b"], "sizes": {"m": 2}},  elements that the list does not have, or entries of a map
 //!  "append":    {"log": [1, 1]},                  elements at the end of a list
 //!  "increment": {"views": 1}}                     or, of a value that is a whole number itself: {"increment": 1}
+//! {"remove": [9], "add": [1, 5]}                  of a value that is a set of ids itself
 //! ```
 //!
 //! A field that does not exist yet is created: an object, an empty list or map, a zero. A removal creates nothing. An
@@ -43,7 +44,16 @@ pub struct Update {
     bytes: usize,
     /// How much is added to the whole value.
     whole: i64,
+    /// The changes of a set of ids.
+    members: Option<Members>,
     fields: Vec<(String, Operation)>,
+}
+
+/// The members that an update removes from a set of ids, and then those that it adds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Members {
+    pub(crate) remove: Vec<u64>,
+    pub(crate) add: Vec<u64>,
 }
 
 /// Why a text is no update.
@@ -68,6 +78,7 @@ impl Update {
         let mut update = Self {
             bytes: serde_json::to_vec(&operations).map_or(0, |text| text.len()),
             whole: 0,
+            members: None,
             fields: Vec::new(),
         };
         if let Some(name) = operations.keys().find(|name| !NAMES.contains(&name.as_str())) {
@@ -90,6 +101,21 @@ impl Update {
                         update.fields.push((field.clone(), operation));
                     }
                 }
+                Some(Value::Array(ids)) if ["remove", "add"].contains(&name) => {
+                    let ids = ids.iter().map(|id| {
+                        let parsed = id.as_u64().filter(|id| *id <= fondaco_ids::ID_MAX);
+                        let error =
+                            || format!("operation {name:?} of an update cannot have this for a set of ids: {id}");
+                        parsed.ok_or_else(|| UpdateError(error()))
+                    });
+                    let members = update.members.get_or_insert_default();
+                    let list = match name {
+                        "add" => &mut members.add,
+                        _ => &mut members.remove,
+                    };
+                    *list = ids.collect::<Result<_, _>>()?;
+                    list.sort_unstable();
+                }
                 Some(by) => {
                     let whole = increment(by).filter(|_| name == "increment");
                     update.whole = whole
@@ -97,10 +123,12 @@ impl Update {
                 }
             }
         }
-        match has_whole == update.fields.is_empty() {
-            true => Ok(update),
-            false => Err(UpdateError(
-                "an update has operations on fields, or one increment of the whole value".to_owned(),
+        let kinds = [has_whole, update.members.is_some(), !update.fields.is_empty()];
+        match kinds.iter().filter(|is_kind| **is_kind).count() {
+            1 => Ok(update),
+            _ => Err(UpdateError(
+                "an update has operations on fields, or one increment of the whole value, or adds and removes members of a set"
+                    .to_owned(),
             )),
         }
     }
@@ -108,10 +136,15 @@ impl Update {
     /// Whether it only adds to numbers: the order of such updates does not matter, if all fit.
     pub fn is_sum(&self) -> bool {
         let mut fields = self.fields.iter();
-        fields.all(|(_, operation)| matches!(operation, Operation::Increment(_)))
+        self.members.is_none() && fields.all(|(_, operation)| matches!(operation, Operation::Increment(_)))
     }
 
-    /// The fields that it names, some twice; none for an increment of the whole value.
+    /// Whether it adds members to a set of ids, or removes them.
+    pub fn is_of_set(&self) -> bool {
+        self.members.is_some()
+    }
+
+    /// The fields that it names, some twice; none for an update of the whole value.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(field, _)| field.as_str())
     }

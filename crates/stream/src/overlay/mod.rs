@@ -14,6 +14,7 @@ mod loss;
 mod merge;
 mod options;
 mod record;
+mod seen;
 mod settled;
 
 use std::collections::BTreeMap;
@@ -31,7 +32,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
-use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use self::seen::Seen;
 use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::filter::Filter;
@@ -99,6 +101,7 @@ pub struct Overlay {
     lost: Mutex<Vec<LostRecords>>,
     /// The first offset of each topic partition.
     begun: Mutex<BTreeMap<u32, u64>>,
+    seen: Seen,
 }
 
 /// Counts of events by their outcome, since the process began.
@@ -177,6 +180,7 @@ impl Overlay {
             counts: Mutex::default(),
             lost: Mutex::new(LostRecords::read(&*notes)?),
             begun: Mutex::new(begun(&*notes)?),
+            seen: Seen::default(),
             options,
             engine,
             table,
@@ -204,6 +208,7 @@ impl Overlay {
             overlay.given_up.lock().partitions = overlay.stored()?.without(&held);
             overlay.held.store(Arc::new(held));
             overlay.note_ready(&progress);
+            overlay.seen.note(&progress);
         }
         Ok(overlay)
     }
@@ -510,6 +515,7 @@ impl Overlay {
         }
         let has_joined = after.groups.len() != progress.groups.len();
         *progress = after;
+        self.seen.note(progress);
         if has_joined {
             self.note_ready(progress);
         }

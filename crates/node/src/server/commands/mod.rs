@@ -3,9 +3,11 @@
 //! Commands on keys ([`look_ups`], [`strings`], [`expiry`], [`siblings`]) share the vocabulary of [`operation`], and are
 //! carried out by the window of look-ups, or in the queue of requests. [`carry_out`] does all others.
 
+mod applied;
 mod cluster;
 mod configuration;
 mod connection;
+pub(super) mod events;
 pub(super) mod expiry;
 mod fields;
 mod graph;
@@ -25,6 +27,7 @@ pub(in crate::server) mod values;
 
 use std::rc::Rc;
 
+use fondaco_catalog::WrittenStore;
 use fondaco_resp::Reply;
 use fondaco_resp::command::{CommandId, answer_command, find_by_full_name, write_help};
 
@@ -67,6 +70,7 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         CommandId::Ttl | CommandId::PTtl | CommandId::ExpireTime | CommandId::PExpireTime => {
             lifetimes::look_up(&call, reply).await
         }
+        CommandId::FondacoApplied => applied::applied(&call, reply).await,
         CommandId::FondacoExpiry => lifetimes::of_key(&call, reply).await,
         CommandId::RandomKey => keyspace::random_key(&call, reply).await,
         CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
@@ -195,7 +199,7 @@ fn no_writes(call: &Call<'_>) -> Refusal {
         return match is_of_one_key {
             true => refusal::no_colon(wire_key),
             false => format!(
-                "READONLY {name} writes more than a key: batch and hybrid stores get their data by push, and versioned stores key by \
+                "READONLY {name} writes more than a key: batch stores get their data by push, and hybrid and versioned stores key by \
                  key"
             ),
         };
@@ -214,6 +218,11 @@ fn no_writes(call: &Call<'_>) -> Refusal {
             ),
             _ => format!("ERR versioned stores have no {name}"),
         };
+    }
+    if let Some(WrittenStore::Hybrid(_)) = catalog.written(place) {
+        return format!(
+            "ERR hybrid stores do what concerns one key without its value, and {name} does more: use SET, DEL, INCRBY or FONDACO.UPDATE"
+        );
     }
     if call.command == CommandId::FondacoGet {
         let store = &store.name;

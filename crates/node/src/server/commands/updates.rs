@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_catalog::VersionedStore;
+use fondaco_catalog::StoreTypes;
+use fondaco_model::StoreName;
 use fondaco_resp::command::CommandId;
 use fondaco_schema::{Content, Update, ValueError, ValueRules};
 
@@ -64,9 +65,33 @@ fn update(request: &Request<'_>) -> Result<Asked, Refusal> {
 
 impl FieldUpdate {
     /// The same, by the rules of a store.
-    pub(super) fn by(self, store: &VersionedStore) -> Self {
+    pub(super) fn by(self, store: &StoreTypes) -> Self {
         let rules = Arc::new(store.rules());
         Self { rules, ..self }
+    }
+
+    /// The text that the client sent.
+    pub(super) fn document(&self) -> Bytes {
+        self.document.clone()
+    }
+
+    pub(super) fn lifetime(&self) -> Lifetime {
+        self.lifetime
+    }
+
+    /// Whether the new value is the answer.
+    pub(super) fn returns(&self) -> bool {
+        self.returns
+    }
+
+    /// Checks that it can be an event of a store, as far as that can be told without the value.
+    ///
+    /// # Errors
+    /// The error to answer with.
+    pub(super) fn check_event(&self, store: &StoreName) -> Result<(), Refusal> {
+        self.rules.check_update(&self.update).map_err(|error| {
+            format!("WRONGTYPE the update does not fit store {store:?}, and nothing was written: {error}")
+        })
     }
 
     /// The bytes of the request that come with it.
@@ -104,6 +129,8 @@ impl FieldUpdate {
             Err(error) => return refused(&error),
         };
         let change = match value {
+            // The last member of a set was removed.
+            None if current.is_some() => Change::Delete,
             // A removal from an absent key.
             None => Change::None,
             Some(value) if value.len() > here.value_bytes_max => {

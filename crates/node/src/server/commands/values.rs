@@ -1,6 +1,6 @@
 //! Values and keys of the types that a store declares: a write is checked before it is carried out.
 
-use fondaco_catalog::VersionedStore;
+use fondaco_catalog::StoreTypes;
 use fondaco_model::{StoreName, ValueType};
 use fondaco_schema::{Schemas, ValueError, check_value, key_to_json, read_id};
 
@@ -9,15 +9,11 @@ use super::siblings::Siblings;
 use super::strings::Strings;
 use super::{Refusal, ids};
 
-/// A write to a key of a versioned store, with the value as it is stored.
+/// A write to a key of a store, with the value as it is stored.
 ///
 /// # Errors
 /// The error to answer with: the key or the value is not of the store's type, or would be changed as text.
-pub(in crate::server) fn checked(
-    operation: Operation,
-    store: &VersionedStore,
-    key: &[u8],
-) -> Result<Operation, Refusal> {
+pub(in crate::server) fn checked(operation: Operation, store: &StoreTypes, key: &[u8]) -> Result<Operation, Refusal> {
     if operation.is_read() {
         return Ok(operation);
     }
@@ -52,7 +48,7 @@ pub(in crate::server) fn checked(
     Ok(operation)
 }
 
-fn check(store: &VersionedStore, value: &[u8]) -> Result<(), Refusal> {
+fn check(store: &StoreTypes, value: &[u8]) -> Result<(), Refusal> {
     check_stored(&store.name, store.value_type, store.schemas.as_deref(), value)
 }
 

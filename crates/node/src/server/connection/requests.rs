@@ -1,7 +1,7 @@
 //! From bytes to requests. Each request is parsed once, and the table of commands and its keys say what the [`Source`] of its
 //! answer is:
 //!
-//! - the [queue](crate::server::queue) of requests on versioned stores, and of other nodes' requests to this one's replica:
+//! - the [queue](crate::server::queue) of requests on versioned stores, of writes to hybrid stores, and of other nodes' requests to this one's replica:
 //!   they are under way side by side, and look-ups that memory can answer are done together;
 //! - the [window](crate::server::window) of look-ups in versions, which are done together, too;
 //! - or the command itself, when all before it is answered.
@@ -64,7 +64,7 @@ pub(super) enum Source {
 
 /// A request for the queue.
 pub(super) enum Queued {
-    /// Operations on keys of versioned stores.
+    /// Operations on keys of versioned stores, and writes of keys of hybrid ones.
     Operations(operation::Parser),
     /// Look-ups of keys of versioned stores.
     /// With the place in the catalog of the store of the first key.
@@ -293,6 +293,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let place = (!is_known).then(|| catalog.place_on_wire(wire_key)).flatten();
             place.filter(|place| catalog.versioned(*place).is_some())
         };
+        let is_written = || {
+            let place = catalog.place_on_wire(self.arguments.get(1, rest).unwrap_or_default());
+            place.is_some_and(|place| catalog.written(place).is_some())
+        };
         let source = match look_ups::parse(command, &self.arguments, rest) {
             Ok(Some(look_ups)) => {
                 // The keys of an array are looked up together, in a window.
@@ -311,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             Err(refusal) => Source::Refused(refusal),
             Ok(None) => match (operation::parser(command), replica_command(command)) {
-                (Some(parser), _) if versioned(1).is_some() => Source::Queue(Queued::Operations(parser)),
+                (Some(parser), _) if is_written() => Source::Queue(Queued::Operations(parser)),
                 (_, Some(asked)) => Source::Queue(Queued::Replica(asked)),
                 _ if command == CommandId::FondacoRead => Source::Pinned,
                 _ => Source::Command,

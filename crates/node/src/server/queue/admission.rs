@@ -3,23 +3,21 @@
 //!
 //! A request is let in whole or not at all.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use fondaco_catalog::{Membership, VersionedStore};
+use fondaco_catalog::{Membership, VersionedStore, WrittenStore};
 use fondaco_model::{PartitionId, Slot, ValueType};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_resp::command::CommandId;
 use smallvec::SmallVec;
 
-use super::{Accepted, RequestQueue};
+use super::{Accepted, RequestQueue, Task};
 use crate::server::commands::operation::{Asked, Operation};
-use crate::server::commands::{Refusal, values};
+use crate::server::commands::{Refusal, events, values};
 use crate::server::refusal;
 use crate::server::session::Admission;
 
-/// A key of a versioned store, on the wire, and the operation on it.
-type Admitted = (Arc<VersionedStore>, Bytes, Operation);
+/// A key of a store, on the wire, and the work on it.
+type Admitted = (Bytes, Task);
 
 /// The command for this node's own replica; `None` for commands of clients.
 pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCommand> {
@@ -74,7 +72,10 @@ impl Admission<'_> {
         };
         let place = self.catalog.store_on_wire(request.store.as_str().as_bytes());
         match place.and_then(|place| self.catalog.versioned(place)) {
-            Some(store) => self.forwarder.charge_writes(self.catalog, store, 1),
+            Some(store) => {
+                let quota = store.settings.write_keys_per_second;
+                self.forwarder.charge_writes(self.catalog, store, quota, 1)
+            }
             // The replica reports that there is no such store.
             None => Ok(()),
         }
@@ -104,22 +105,38 @@ impl Admission<'_> {
     pub(super) fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
         let mut admitted = SmallVec::<[Admitted; 1]>::with_capacity(asked.keys.len());
         for (wire_key, operation) in asked.keys {
-            let store = self.store(&wire_key, &operation)?;
-            let operation = match store.value_type {
-                ValueType::Graph if !operation.is_read() => return Err(refusal::is_a_graph(&store.name)),
-                _ => values::checked(operation, &store, &wire_key[store.name.as_str().len() + 1..])?,
+            let task = match self.store(&wire_key, &operation)? {
+                WrittenStore::Versioned(store) => {
+                    let operation = match store.value_type {
+                        ValueType::Graph if !operation.is_read() => return Err(refusal::is_a_graph(&store.name)),
+                        _ => values::checked(operation, &store, &wire_key[store.name.as_str().len() + 1..])?,
+                    };
+                    Task::Operation(store, operation)
+                }
+                WrittenStore::Hybrid(store) => {
+                    let write = events::of(operation, &store, &wire_key[store.name.as_str().len() + 1..])?;
+                    Task::Event(store, write)
+                }
             };
-            admitted.push((store, wire_key, operation));
+            admitted.push((wire_key, task));
         }
         self.check_place(&admitted)?;
         self.forwarder.check_room(admitted.len())?;
         let mut rest = &admitted[..];
-        while let Some((store, ..)) = rest.first() {
-            let run = rest.iter().take_while(|(other, ..)| other.id == store.id).count();
+        while let Some((_, task)) = rest.first() {
+            let store = task.store();
+            let run = rest
+                .iter()
+                .take_while(|(_, other)| other.store().id == store.id)
+                .count();
             let (own, others) = rest.split_at(run);
-            let writes = own.iter().filter(|(.., operation)| !operation.is_read()).count();
+            let writes = own.iter().filter(|(_, task)| !task.is_read()).count();
             if writes > 0 {
-                self.forwarder.charge_writes(self.catalog, store, writes)?;
+                let quota = match task {
+                    Task::Operation(store, _) => store.settings.write_keys_per_second,
+                    Task::Event(store, _) => store.stream.write_keys_per_second,
+                };
+                self.forwarder.charge_writes(self.catalog, store, quota, writes)?;
             }
             if writes < own.len()
                 && let Some(place) = self.catalog.store_on_wire(store.name.as_str().as_bytes())
@@ -131,13 +148,13 @@ impl Admission<'_> {
         Ok(admitted)
     }
 
-    fn store(&self, wire_key: &[u8], operation: &Operation) -> Result<Arc<VersionedStore>, Refusal> {
+    fn store(&self, wire_key: &[u8], operation: &Operation) -> Result<WrittenStore, Refusal> {
         let Some(colon) = memchr::memchr(b':', wire_key) else {
             return Err(refusal::no_colon(wire_key));
         };
         let place = self.session.readable_store(self.catalog, &wire_key[..colon])?;
         let store = &self.catalog.stores()[place as usize];
-        let Some(versioned) = self.catalog.versioned(place) else {
+        let Some(written) = self.catalog.written(place) else {
             return Err(refusal::takes_no_writes(store));
         };
         if !operation.is_read() && !self.session.may_write(&store.name) {
@@ -146,7 +163,7 @@ impl Admission<'_> {
         if colon + 1 == wire_key.len() {
             return Err(refusal::EMPTY_KEY.into());
         }
-        Ok(Arc::clone(versioned))
+        Ok(written.clone())
     }
 
     /// Whether a client that goes where keys are is sent to another node: none of the keys is held here.
@@ -157,9 +174,11 @@ impl Admission<'_> {
         if !self.session.goes_where_keys_are() || membership.is_router() {
             return Ok(());
         }
-        let mut slots = admitted
-            .iter()
-            .map(|(store, wire_key, _)| (store, store.slot(wire_key)));
+        let mut slots = admitted.iter().filter_map(|(wire_key, task)| match task {
+            Task::Operation(store, _) => Some((store, store.slot(wire_key))),
+            // Any process writes to a topic.
+            Task::Event(..) => None,
+        });
         let Some((store, first)) = slots.next() else {
             return Ok(());
         };

@@ -1,10 +1,11 @@
-//! The queue of the requests of one connection on versioned stores: the requests that are to be begun, that are under way,
+//! The queue of the requests of one connection on versioned stores, and of its writes to hybrid stores: the requests that are to be begun, that are under way,
 //! and that are to be answered next. Each has one *source* of its answer:
 //!
 //! | source | file | requests |
 //! |---|---|---|
 //! | memory | [`memory`] | look-ups that this node's replica may answer alone, from memory |
 //! | engine | [`engine`] | writes of keys that this node alone has |
+//! | topic | [`events`] | writes to hybrid stores |
 //! | replicas | [`replicas`] | all others, through the coordinator |
 //! | own replica | `replicas::begin` | requests that other nodes make of this node's replica |
 //!
@@ -15,9 +16,11 @@
 mod admission;
 mod completion;
 mod engine;
+mod events;
 pub(in crate::server) mod memory;
 mod replicas;
 mod replies;
+mod work;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -26,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fondaco_catalog::{StoreId, VersionedStore};
+use fondaco_catalog::StoreId;
 use fondaco_client::trace::Tracing;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::command::CommandId;
@@ -36,17 +39,21 @@ use tokio::task::AbortHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::server::buffers::Charge;
-use crate::server::commands::operation::{Answer, Combined, Operation};
+use crate::server::commands::operation::{Answer, Combined};
 use crate::server::session::Admission;
 use crate::server::traced::RequestTrace;
 use crate::server::window::{OUTPUT_BYTES_MAX, Tally};
 use completion::{Completed, Completer, Done, Finding, Place};
 use memory::{MGet, MemoryReads};
 use replies::WaitingReplies;
+use work::Waiting;
 
 pub(in crate::server) use admission::{is_replica, replica_command};
 pub(in crate::server) use engine::{Batcher, tell};
+pub(in crate::server) use events::applied;
+pub(crate) use events::log_event;
 pub(in crate::server) use replicas::{begin, begin_reads};
+pub(in crate::server) use work::{Part, Task, Work};
 
 /// A queue that had room for more keys is not used again.
 const KEYS_KEPT: usize = 4096;
@@ -93,7 +100,7 @@ pub(in crate::server) struct RequestQueue {
 }
 
 /// The work that waits for each key that is worked on.
-type Busy = HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>;
+type Busy = HashMap<u64, VecDeque<Waiting>, BuildHasherDefault<AsItIs>>;
 
 /// The hash of a number that is a hash already.
 #[derive(Default)]
@@ -187,24 +194,6 @@ enum Outcome {
     Refused(String),
 }
 
-/// The part of a request that concerns one key.
-pub(in crate::server) struct Part {
-    place: Place,
-    key_hash: u64,
-    pub(in crate::server) store: Arc<VersionedStore>,
-    /// With the name of the store before it.
-    pub(in crate::server) wire_key: Bytes,
-    pub(in crate::server) operation: Operation,
-}
-
-/// Work to be begun, and the completer to tell when it is done.
-pub(in crate::server) enum Work {
-    /// For the coordinator.
-    Part(Part, Completer),
-    /// For this node's own replica.
-    Replica(ReplicaRequest, Completer),
-}
-
 impl RequestQueue {
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -250,14 +239,14 @@ impl RequestQueue {
         &mut self,
         request: Accepted,
         combined: Combined,
-        keys: impl ExactSizeIterator<Item = (Arc<VersionedStore>, Bytes, Operation)>,
+        keys: impl ExactSizeIterator<Item = (Bytes, Task)>,
     ) {
         let outcome = Outcome::Keys(smallvec![None; keys.len()], combined);
         let mut slot = Slot::new(request, keys.len(), outcome);
         let mut keys = keys.peekable();
         let first = keys.peek();
-        slot.store = first.map(|(store, ..)| store.id);
-        slot.expects_ok = !slot.is_muted && first.is_some_and(|(_, _, operation)| operation.unconditional().is_some());
+        slot.store = first.map(|(_, task)| task.store().id);
+        slot.expects_ok = !slot.is_muted && first.is_some_and(|(_, task)| task.expects_ok());
         if self.unwritten.is_none() {
             slot.expect_ok(&mut self.written);
         }
@@ -265,14 +254,13 @@ impl RequestQueue {
         self.push_parts(slot, keys);
     }
 
-    fn push_parts(&mut self, slot: u64, keys: impl Iterator<Item = (Arc<VersionedStore>, Bytes, Operation)>) {
-        for (key, (store, wire_key, operation)) in keys.enumerate() {
-            let part = Part {
+    fn push_parts(&mut self, slot: u64, keys: impl Iterator<Item = (Bytes, Task)>) {
+        for (key, (wire_key, task)) in keys.enumerate() {
+            let part = Waiting {
                 place: Place { slot, key },
                 key_hash: xxh3_64(&wire_key),
-                store,
                 wire_key,
-                operation,
+                task,
             };
             match self.busy.entry(part.key_hash) {
                 Entry::Occupied(mut waiting) => waiting.get_mut().push_back(part),
@@ -417,11 +405,11 @@ impl RequestQueue {
     #[inline]
     pub(in crate::server) fn tracing_of(&self, work: &Work) -> Option<Tracing> {
         match work {
-            Work::Part(part, _) if self.traced > 0 => {
-                let slot = self.slots.get((part.place.slot - self.first) as usize)?;
+            _ if self.traced == 0 => None,
+            work => {
+                let slot = self.slots.get((work.place()?.slot - self.first) as usize)?;
                 slot.trace.as_ref()?.tracing()
             }
-            _ => None,
         }
     }
 
@@ -437,9 +425,9 @@ impl RequestQueue {
         self.first + self.slots.len() as u64 - 1
     }
 
-    fn make_startable(&mut self, part: Part) {
-        let completer = Completer::new(&self.completed, part.place, Some(part.key_hash));
-        self.startable.push_back(Work::Part(part, completer));
+    fn make_startable(&mut self, waiting: Waiting) {
+        let completer = Completer::new(&self.completed, waiting.place, Some(waiting.key_hash));
+        self.startable.push_back(waiting.into_work(completer));
     }
 
     /// The next work to be begun; none while enough is under way.

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
-use super::{Part, Work, engine};
+use super::{Part, Work, engine, events};
 use crate::forward::{Forwarder, refusal};
 use crate::server::buffers::Charge;
 use crate::server::commands::expiry::Lifetime;
@@ -50,6 +50,7 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
                 }
             }
         }
+        Work::Event(part, completer) => events::begin(context, part, completer),
         Work::Part(part, completer) => {
             if let Some((part, completer)) = engine::begin(context, part, completer) {
                 begin_part(context, part, completer);
@@ -165,7 +166,7 @@ async fn read(
 }
 
 /// Begins a task, with the current tracing. Untraced work is not wrapped: it would take twice the room.
-fn spawn(work: impl Future<Output = ()> + 'static) {
+pub(super) fn spawn(work: impl Future<Output = ()> + 'static) {
     match Tracing::current() {
         None => drop(tokio::task::spawn_local(work)),
         tracing => drop(tokio::task::spawn_local(within(tracing, work))),

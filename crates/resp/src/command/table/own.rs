@@ -88,6 +88,20 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::READONLY)
         .arguments(&[Argument::new("store", String), Argument::new("key", String)]),
+    CommandSpec::new(Id::FondacoApplied, "fondaco.applied", 6, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Waits until reads of a key of a store see the event at a place of its topic: 1, or 0 if they do not in time",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            Argument::new("store", String),
+            Argument::new("key", String),
+            Argument::new("partition", Integer),
+            Argument::new("offset", Integer),
+            Argument::new("milliseconds", Integer),
+        ]),
     CommandSpec::new(Id::FondacoSize, "fondaco.size", 2, Group::Own)
         .doc(
             SINCE,

@@ -2,6 +2,7 @@
 
 mod batches;
 mod expiry;
+mod sets;
 mod typed;
 
 use std::collections::BTreeMap;

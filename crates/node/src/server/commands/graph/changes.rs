@@ -1,15 +1,18 @@
-//! `FONDACO.EDGE` and `FONDACO.VERTEX`: changes of versioned graphs.
+//! `FONDACO.EDGE` and `FONDACO.VERTEX`: changes of versioned and hybrid graphs.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_catalog::{EventStore, WrittenStore};
 use fondaco_client::graph::{RepairCursor, VertexChange};
+use fondaco_model::Acknowledge;
 use fondaco_resp::Reply;
 use serde_json::{Map, Value};
 
 use super::graph_named;
 use crate::graph::{self, Change, Changed};
 use crate::server::commands::{Call, Refusal, SYNTAX_ERROR};
+use crate::server::queue::applied;
 use crate::server::refusal;
 
 /// `FONDACO.EDGE DECLARE graph type [SYMMETRIC]`, `ADD [PROPERTIES json] graph type from to …`, `REMOVE graph type from to …`,
@@ -35,8 +38,8 @@ async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_
     if !call.session.may_write(store) {
         return Err(refusal::no_right_to_write(store));
     }
-    let versioned = catalog.versioned(place as u16);
-    let versioned = versioned
+    let written = catalog.written(place as u16).cloned();
+    let written = written
         .ok_or_else(|| format!("READONLY {store:?} is a batch graph: its data comes by push, see fondaco push"))?;
     let writes = match &change {
         Change::AddEdges { edges, .. } | Change::RemoveEdges { edges, .. } => 2 * edges.len(),
@@ -44,10 +47,20 @@ async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_
         Change::Declare { .. } => 1,
         Change::Repair { .. } => 0,
     };
-    call.context.forwarder.charge_writes(&catalog, versioned, writes)?;
+    let (types, quota) = match &written {
+        WrittenStore::Versioned(store) => (&store.types, store.settings.write_keys_per_second),
+        WrittenStore::Hybrid(store) => (&store.types, store.stream.write_keys_per_second),
+    };
+    call.context.forwarder.charge_writes(&catalog, types, quota, writes)?;
     drop(catalog);
-    let work = async move |stop| graph::change(shared, id, &change, stop).await;
-    match graph::in_time(&call.context.shared, None, work).await? {
+    let changed = match written {
+        WrittenStore::Versioned(_) => {
+            let work = async move |stop| graph::change(shared, id, &change, stop).await;
+            graph::in_time(&call.context.shared, None, work).await?
+        }
+        WrittenStore::Hybrid(store) => make_by_events(call, &store, change).await?,
+    };
+    match changed {
         Changed::All => reply.simple("OK"),
         Changed::Number(number) => reply.integer(number as i64),
         Changed::Repaired(next, repaired) => {
@@ -58,6 +71,19 @@ async fn make(call: &Call<'_>, name: &[u8], change: Change, reply: &mut Reply<'_
         }
     }
     Ok(())
+}
+
+/// Writes the events of a change, and waits until reads see them, if the store says so.
+async fn make_by_events(call: &Call<'_>, store: &Arc<EventStore>, change: Change) -> Result<Changed, Refusal> {
+    let (shared, of_work) = (Arc::clone(&call.context.shared), Arc::clone(store));
+    let work = async move |stop| graph::change_by_events(shared, of_work, &change, stop).await;
+    let (changed, written) = graph::in_time(&call.context.shared, None, work).await?;
+    if store.stream.acknowledge == Acknowledge::Applied {
+        for (key, written) in written {
+            applied(call.context, store, &key, written).await?;
+        }
+    }
+    Ok(changed)
 }
 
 fn parse_edge<'a>(arguments: &[&'a [u8]]) -> Result<(&'a [u8], Change), Refusal> {
