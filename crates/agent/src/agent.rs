@@ -345,6 +345,11 @@ impl AgentWork {
         }
     }
 
+    /// The bytes that were read ahead before versions served, and the milliseconds that it took.
+    pub fn warmed(&self) -> [u64; 2] {
+        self.shared.fetches.warmed()
+    }
+
     /// How often a store's current version changed here.
     pub fn swaps(&self) -> u64 {
         self.shared.swaps.load(Relaxed)

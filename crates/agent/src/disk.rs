@@ -138,6 +138,15 @@ impl Disk {
             .collect()
     }
 
+    /// The open versions of a store, but for this one.
+    pub(crate) fn others(&self, store: &StoreName, version: VersionNumber) -> Vec<Arc<Version>> {
+        let versions = self.versions.lock();
+        let of_store = versions
+            .iter()
+            .filter(|((name, number), _)| name == store && *number != version);
+        of_store.filter_map(|(_, found)| found.version.clone()).collect()
+    }
+
     /// The directories that files of a version may be in: the complete one, and the one being fetched.
     pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
         [self.dir.version(store, version), self.dir.fetching(store, version)]
@@ -153,7 +162,7 @@ impl Disk {
 
     /// Opens a version again after a fetch has added files, or has left some: reads its indexes into
     /// memory, and replaces the version that was open. `repaired` are the partitions that a fetch has verified or
-    /// fetched again.
+    /// fetched again. A version that was not open before is first given to `prepare`.
     ///
     /// # Errors
     /// It cannot be opened, or an index cannot be read.
@@ -162,6 +171,7 @@ impl Disk {
         store: &StoreName,
         version: VersionNumber,
         repaired: &PartitionSet,
+        prepare: impl FnMut(&Arc<Version>),
     ) -> Result<(), AgentError> {
         let was_open = self.version(store, version).is_some();
         let mut damage = None;
@@ -185,6 +195,7 @@ impl Disk {
             found.is_repaired = before.keys().any(|&partition| repaired.contains(partition));
             found.damage = before;
             found.damage.retain(|&partition, _| !repaired.contains(partition));
+            found.version.iter().filter(|_| !was_open).for_each(prepare);
         }
         self.put(store, version, found);
         warn_of_mappings();
@@ -362,7 +373,7 @@ impl Disk {
         let goes = |partition| partitions.contains(partition);
         let dir = self.dir.version(store, version);
         self.trash.keep_partitions(&dir, store, version, goes)?;
-        self.reopen(store, version, partitions)?;
+        self.reopen(store, version, partitions, |_| {})?;
         tracing::info!(%store, %version, partitions = partitions.len(), "moved partitions to the trash");
         Ok(())
     }

@@ -6,15 +6,18 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use fondaco_catalog::Settings;
+use fondaco_catalog::{Setting, Settings};
 use fondaco_cluster::{ChangeSignal, ClusterError};
 use fondaco_decisions::{FailedFetch, LocalFetch, ReplicaKey};
 use fondaco_fetch::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, PageCache, PeerClient, Sources,
     SystemClock, discard_leftovers,
 };
+use fondaco_format::Version;
 use fondaco_metrics::NodeMetrics;
 use fondaco_model::cluster::VersionDetail;
 use fondaco_model::{NodeId, PartitionCount, PartitionId, PartitionSet};
@@ -28,6 +31,7 @@ use crate::sources::built_at;
 use crate::tuning::Tuning;
 use crate::uploads;
 use crate::uploads::{UploadFiles, UploadSource, Uploads};
+use crate::warming::{Limits, warm};
 
 /// The parts of the node that fetches need.
 pub(crate) struct FetchesParts {
@@ -96,6 +100,9 @@ struct Inner {
     /// The bytes of the last fetch of each version.
     fetched_bytes: Mutex<BTreeMap<ReplicaKey, u64>>,
     ended: Mutex<Vec<Ended>>,
+    /// The bytes that were read ahead before versions served, and the time that it took.
+    warmed_bytes: AtomicU64,
+    warmed_ms: AtomicU64,
 }
 
 struct Running {
@@ -115,6 +122,8 @@ impl Fetches {
             running: Mutex::default(),
             fetched_bytes: Mutex::default(),
             ended: Mutex::default(),
+            warmed_bytes: AtomicU64::new(0),
+            warmed_ms: AtomicU64::new(0),
         }))
     }
 
@@ -192,6 +201,11 @@ impl Fetches {
         Some(self.0.running.lock().get(key)?.control.progress())
     }
 
+    /// The bytes that were read ahead before versions served, and the milliseconds that it took.
+    pub(crate) fn warmed(&self) -> [u64; 2] {
+        [&self.0.warmed_bytes, &self.0.warmed_ms].map(|count| count.load(Relaxed))
+    }
+
     /// How many run.
     pub(crate) fn count(&self) -> usize {
         self.0.running.lock().len()
@@ -221,7 +235,7 @@ impl Fetches {
 
 impl Inner {
     /// The thread of a fetch.
-    fn run(&self, job: &Job, control: &FetchControl) {
+    fn run(self: &Arc<Self>, job: &Job, control: &FetchControl) {
         let (store, version) = &job.key;
         // Without an end, the version could never be fetched again.
         let work = AssertUnwindSafe(|| self.fetch(job, control));
@@ -231,13 +245,16 @@ impl Inner {
             self.fetched_bytes.lock().insert(job.key.clone(), bytes);
         }
         let outcome = match outcome {
-            Ok(()) => self.parts.disk.reopen(store, *version, &job.partitions),
+            Ok(()) => {
+                let prepare = |opened: &Arc<Version>| self.warm(job, opened, control);
+                self.parts.disk.reopen(store, *version, &job.partitions, prepare)
+            }
             Err(error) => {
                 // The fetched files stay for the next attempt, unless they fill the disk.
                 if matches!(error, AgentError::Fetch(FetchError::DiskFull { .. })) {
                     self.discard_files(job);
                 }
-                let reopened = self.parts.disk.reopen(store, *version, &PartitionSet::EMPTY);
+                let reopened = self.parts.disk.reopen(store, *version, &PartitionSet::EMPTY, |_| {});
                 match self.parts.disk.version(store, *version) {
                     // Damage of a served version is known already: report why it could not be repaired.
                     Some(_) => Err(error),
@@ -335,6 +352,37 @@ impl Inner {
         }
         report.log(store, *version);
         Ok(())
+    }
+
+    /// Reads into memory what readers of the store's other versions have read lately, before this one serves.
+    fn warm(self: &Arc<Self>, job: &Job, opened: &Arc<Version>, fetch: &FetchControl) {
+        let (store, version) = &job.key;
+        let others = self.parts.disk.others(store, *version);
+        let limits = Limits {
+            time: Duration::from_millis(self.parts.settings.get(Setting::WarmTimeMs)),
+            bytes: self.parts.memory_bytes / 100 * self.parts.settings.get(Setting::WarmMemoryPercent),
+        };
+        if job.is_move || others.is_empty() || limits.time.is_zero() || limits.bytes == 0 {
+            return;
+        }
+        let running = || self.running.lock().len();
+        let tuning = Tuning {
+            settings: &self.parts.settings,
+            metrics: &self.parts.metrics,
+            running: &running,
+            moving: None,
+        };
+        let began = Instant::now();
+        let opened = Arc::clone(opened);
+        let read = move |may_go_on: &mut dyn FnMut(u64) -> bool| {
+            let read = opened.read_as(&others, limits.bytes, may_go_on);
+            read.map_err(|error| error.to_string())
+        };
+        let warmed = warm(limits.time, &tuning, fetch, read);
+        self.warmed_bytes.fetch_add(warmed.bytes, Relaxed);
+        self.warmed_ms.fetch_add(began.elapsed().as_millis() as u64, Relaxed);
+        let (bytes, end, time) = (warmed.bytes, warmed.end, began.elapsed());
+        tracing::info!(%store, %version, bytes, ?time, %end, "read what readers of the version before had read");
     }
 
     /// The location that the version was pushed from.

@@ -44,6 +44,7 @@ mod trash;
 mod tuning;
 mod uploads;
 mod versioned;
+mod warming;
 mod work;
 
 pub use agent::{AgentParts, AgentWork};

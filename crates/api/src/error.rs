@@ -159,6 +159,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ),
     ("nothing_served", 409, "the store serves no version yet"),
     ("no_rollback", 409, "the store keeps no version before the current one"),
+    (
+        "swapped_together",
+        409,
+        "the version was swapped in together with those of other stores: say whether those go back, too",
+    ),
     ("no_cluster", 409, "the cluster has not been made yet"),
     (
         "no_routing",

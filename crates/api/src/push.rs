@@ -1,6 +1,8 @@
 //! Pushes.
 
-use fondaco_model::{PushState, VersionNumber};
+use std::collections::BTreeMap;
+
+use fondaco_model::{PushState, StoreName, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,6 +43,11 @@ pub struct NewPush {
     /// Whether to push the version although its content is that of the current one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
+    /// Other stores, each with the location of a version of it: all these versions become current with this one, by one write, or none
+    /// does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub with: BTreeMap<StoreName, String>,
 }
 
 impl NewPush {
@@ -89,6 +96,10 @@ pub struct PushResource {
     /// Whether no push was begun for the request: this one, of the same run or with the same content, is the answer.
     #[serde(default)]
     pub repeated: bool,
+    /// The other stores whose versions become current with this one, by one write, and those versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub with: BTreeMap<StoreName, VersionNumber>,
 }
 
 /// An absent node.

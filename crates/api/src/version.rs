@@ -1,6 +1,9 @@
 //! Versions, and their state on nodes.
 
+use std::collections::BTreeMap;
+
 use fondaco_model::cluster::ReplicaState;
+use fondaco_model::{StoreName, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -101,6 +104,10 @@ pub struct SwapRequest {
     /// Its number.
     #[schema(minimum = 1)]
     pub version: u64,
+    /// Other stores, each with a kept version of it to make current by the same write.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub with: BTreeMap<StoreName, VersionNumber>,
 }
 
 /// A version to go back to.
@@ -110,4 +117,8 @@ pub struct RollbackRequest {
     /// Its number; by default the version before the current one.
     #[schema(minimum = 1)]
     pub to: Option<u64>,
+    /// Whether the stores that were swapped in together with this one go back too, each to the version before, by the same write. It
+    /// must be said if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<bool>,
 }

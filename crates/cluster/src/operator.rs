@@ -3,15 +3,16 @@
 //!
 //! Calls wait for the coordination service, so they are made on threads that may block.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, PushTerms};
+use fondaco_decisions::operator::{self, MoveCosts, OperatorError, PlanRequest, Present, SetPush};
 use fondaco_decisions::{Change, RecordPath, not_serving};
 use fondaco_model::cluster::{
     ClusterView, NodeMark, PlanRecord, PushRecord, ReportRecord, SchemaKey, SchemaRecord, StoreRecord, UserName,
-    UserRecord, VersionDetail,
+    UserRecord,
 };
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
@@ -121,7 +122,7 @@ impl Operator {
 
     /// Changes a store's definition.
     pub fn alter(&self, name: &StoreName, change: &StoreChange) -> Result<(), ClusterError> {
-        self.change_with_reports(name, |view| {
+        self.change_with_reports(&[name], |view| {
             operator::alter_store(view, name, change, now_unix_ms()).map(Some)
         })
     }
@@ -173,26 +174,31 @@ impl Operator {
         Err(ClusterError::TooManyConflicts)
     }
 
-    /// Begins a push, unless an earlier one answers the request. Returns the push, and whether it is an earlier one.
-    pub fn push(
-        &self,
-        name: &StoreName,
-        detail: &VersionDetail,
-        terms: &PushTerms,
-    ) -> Result<(PushRecord, bool), ClusterError> {
+    /// Begins the pushes of stores that are swapped together, unless earlier ones answer the request. Returns the push of the first, and
+    /// whether it is an earlier one.
+    pub fn push(&self, pushes: &[SetPush]) -> Result<(PushRecord, bool), ClusterError> {
         let mut answer = None;
-        self.change_store(name, |view| {
-            let pushed = operator::push_once(view, name, detail.clone(), terms.clone(), now_unix_ms())?;
+        let paths: Vec<_> = pushes
+            .iter()
+            .map(|push| RecordPath::Store(push.store.clone()))
+            .collect();
+        self.change(&paths, |view| {
+            let pushed = operator::push_set(view, pushes, now_unix_ms())?;
             answer = Some((pushed.push, pushed.is_repeated));
             Ok(pushed.change)
         })?;
         // A change that was carried out has a push.
-        let (push, is_repeated) = answer.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
-        match is_repeated {
-            true => {
-                tracing::info!(store = %name, version = %push.version, run = ?terms.run, "no push begins: an earlier one answers")
+        let (push, is_repeated) = answer.ok_or(OperatorError::NoCluster)?;
+        for SetPush { store, detail, terms } in pushes {
+            let version = if *store == pushes[0].store {
+                Some(push.version)
+            } else {
+                push.with.get(store).copied()
+            };
+            match is_repeated {
+                true => tracing::info!(%store, ?version, run = ?terms.run, "no push begins: an earlier one answers"),
+                false => tracing::info!(%store, ?version, source = %detail.source, "push begins"),
             }
-            false => tracing::info!(store = %name, version = %push.version, source = %detail.source, "push begins"),
         }
         Ok((push, is_repeated))
     }
@@ -206,21 +212,31 @@ impl Operator {
     /// Cancels the push under way; if a version is given, only that of this version. Returns the number of its version.
     pub fn cancel_push(&self, name: &StoreName, version: Option<VersionNumber>) -> Result<VersionNumber, ClusterError> {
         self.change_store(name, |view| {
-            operator::cancel_push(view, name, version, now_unix_ms()).map(Some)
+            operator::cancel_set(view, name, version, now_unix_ms()).map(Some)
         })?;
         let push = self.store(name)?.push;
         let push = push.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
         Ok(push.version)
     }
 
-    /// Makes a kept version current.
-    pub fn swap(&self, name: &StoreName, version: VersionNumber) -> Result<(), ClusterError> {
-        self.change_with_reports(name, |view| operator::swap(view, name, version))
+    /// Makes kept versions of stores current, by one write.
+    pub fn swap(&self, versions: &BTreeMap<StoreName, VersionNumber>) -> Result<(), ClusterError> {
+        let names: Vec<_> = versions.keys().collect();
+        self.change_with_reports(&names, |view| match versions.first_key_value() {
+            Some((name, &version)) if versions.len() == 1 => operator::swap(view, name, version),
+            _ => operator::swap_set(view, versions),
+        })
     }
 
-    /// Goes back to the given version, or to the one before the current one.
-    pub fn roll_back(&self, name: &StoreName, to: Option<VersionNumber>) -> Result<(), ClusterError> {
-        self.change_with_reports(name, |view| operator::roll_back(view, name, to))
+    /// Goes back to the given version, or to the one before the current one; `together` with the stores that were swapped with it, or
+    /// without them.
+    pub fn roll_back(
+        &self,
+        name: &StoreName,
+        to: Option<VersionNumber>,
+        together: Option<bool>,
+    ) -> Result<(), ClusterError> {
+        self.change_with_reports(&[name], |view| operator::roll_back_set(view, name, to, together))
     }
 
     /// A plan, without saving it.
@@ -408,22 +424,24 @@ impl Operator {
 
     fn change_with_reports(
         &self,
-        name: &StoreName,
+        names: &[&StoreName],
         mut decide: impl FnMut(&ClusterView) -> Result<Option<Change>, OperatorError>,
     ) -> Result<(), ClusterError> {
-        self.refresh_store(name)?;
+        let paths: Vec<_> = names.iter().map(|&name| RecordPath::Store(name.clone())).collect();
+        names.iter().try_for_each(|name| self.refresh_store(name))?;
         let reports = match self.mirrors_reports {
             true => None,
             false => Some(self.view_with_reports()?.reports.clone()),
         };
-        self.change_store(name, |view| match &reports {
+        let changed = self.change(&paths, |view| match &reports {
             None => decide(view),
             Some(reports) => {
                 let mut view = view.clone();
                 view.reports.clone_from(reports);
                 decide(&view)
             }
-        })
+        });
+        changed.map(drop)
     }
 
     /// Lets the model decide on the present state, and writes the change; decides again if another process was faster.

@@ -129,6 +129,32 @@ impl Mapping {
         self.stamps[unit].load(Relaxed) != 0
     }
 
+    /// The ages of the stamps that were ever set, in ticks.
+    pub(crate) fn ages(&self) -> impl Iterator<Item = u16> {
+        self.stamps
+            .iter()
+            .filter_map(|stamp| residency::age(stamp.load(Relaxed)))
+    }
+
+    /// The ranges of units that were last seen resident less than this many ticks ago, in order.
+    pub(crate) fn seen_within(&self, ticks: u16) -> impl Iterator<Item = Range<usize>> {
+        let mut units = self.stamps.iter().enumerate().peekable();
+        let is_seen = move |stamp: &AtomicU16| residency::age(stamp.load(Relaxed)).is_some_and(|age| age < ticks);
+        std::iter::from_fn(move || {
+            let (first, _) = units.by_ref().find(|(_, stamp)| is_seen(stamp))?;
+            let mut end = first + 1;
+            while units.next_if(|(_, stamp)| is_seen(stamp)).is_some() {
+                end += 1;
+            }
+            Some(first * UNIT_BYTES..(end * UNIT_BYTES).min(self.map.len()))
+        })
+    }
+
+    /// Whether a range is in memory, as far as the kernel tells, whoever read it. The range is at most 256 KiB long.
+    pub(crate) fn is_in_memory(&self, range: &Range<usize>) -> bool {
+        self.mincore_is_truthful && self.mincore(range)
+    }
+
     /// Records that a range has just been read, and so is in memory.
     pub(crate) fn note_resident(&self, range: Range<usize>) {
         if self.is_damaged() {

@@ -35,6 +35,11 @@ pub(crate) fn stamp_now() -> u16 {
     (CLOCK.load(Relaxed) >> 16) as u16
 }
 
+/// How many ticks ago a unit was last seen resident; `None` if it never was.
+pub(crate) fn age(stamp: u16) -> Option<u16> {
+    (stamp != 0).then(|| stamp_now().wrapping_sub(stamp))
+}
+
 /// Whether a stamp can be trusted.
 #[inline]
 pub(crate) fn is_fresh(stamp: u16) -> bool {

@@ -242,6 +242,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::VersionNotFound { .. } => "version_not_found",
         OperatorError::VersionNotReady { .. } => "version_failed",
         OperatorError::NoRollback { .. } => "no_rollback",
+        OperatorError::SwappedTogether { .. } => "swapped_together",
         OperatorError::PushInProgress { .. } => "push_in_progress",
         OperatorError::BaseChanged { .. } | OperatorError::CurrentChanged { .. } => "base_changed",
         OperatorError::PushNotFound { .. } => "push_not_found",

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fondaco_api::{DryRunResource, ErrorResource, NewPush, PushResource};
-use fondaco_decisions::operator::{OperatorError, PushTerms};
+use fondaco_decisions::operator::{OperatorError, PushTerms, SetPush};
 use fondaco_model::cluster::PushRecord;
 use fondaco_model::{PushState, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
@@ -42,8 +42,14 @@ pub(super) async fn start(
         let run = app.blocking(move |app| {
             check_kind(app, &name)?;
             let node = app.node();
-            let check = &app.push_check;
-            Ok(check.dry_run(&app.operator, node, &name, &new.source, new.any_base)?)
+            let check = |name: &StoreName, source: &str| {
+                app.push_check.dry_run(&app.operator, node, name, source, new.any_base)
+            };
+            for (store, source) in &new.with {
+                check_kind(app, store)?;
+                check(store, source)?;
+            }
+            Ok(check(&name, &new.source)?)
         });
         return Ok(Json(run.await?).into_response());
     }
@@ -57,25 +63,32 @@ pub(super) async fn start(
         if let Some(push) = earlier(app)? {
             return status(app, &name, Some(push)).map(|status| (status, true));
         }
-        let checked = app.push_check.check(&app.operator, app.node(), &name, &new.source);
-        let (detail, set) = match checked {
-            Ok(checked) => checked,
+        let all = std::iter::once((&name, &new.source)).chain(&new.with);
+        let checked = all.map(|(store, source)| -> Result<SetPush, ApiError> {
+            check_kind(app, store)?;
+            let (detail, set) = app.push_check.check(&app.operator, app.node(), store, source)?;
+            let own = *store == name;
+            let terms = PushTerms {
+                base: set.base.filter(|_| !new.any_base),
+                as_of_unix_ms: new.as_of_unix_ms.filter(|_| own),
+                started_unix_ms: new.started_unix_ms,
+                if_current: new.if_current.filter(|_| own),
+                run: run.clone(),
+                again: new.again,
+                ..set
+            };
+            let store = store.clone();
+            Ok(SetPush { store, detail, terms })
+        });
+        let pushes = match checked.collect::<Result<Vec<_>, ApiError>>() {
+            Ok(pushes) => pushes,
             // Another request of the run may have been faster.
             Err(error) => {
                 let push = earlier(app)?.ok_or(error)?;
                 return status(app, &name, Some(push)).map(|status| (status, true));
             }
         };
-        let terms = PushTerms {
-            base: set.base.filter(|_| !new.any_base),
-            as_of_unix_ms: new.as_of_unix_ms,
-            started_unix_ms: new.started_unix_ms,
-            if_current: new.if_current,
-            run: run.clone(),
-            again: new.again,
-            ..set
-        };
-        let (push, is_repeated) = app.operator.push(&name, &detail, &terms)?;
+        let (push, is_repeated) = app.operator.push(&pushes)?;
         Ok((status(app, &name, Some(push))?, is_repeated))
     });
     let (push, repeated) = push.await?;

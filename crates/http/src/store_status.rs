@@ -150,6 +150,7 @@ impl<'a> Seen<'a> {
             ended_unix_ms: push.ended_unix_ms,
             run: push.run,
             repeated: false,
+            with: push.with,
             nodes: replicas(nodes),
             absent,
         })

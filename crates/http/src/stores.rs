@@ -148,10 +148,10 @@ pub(super) async fn versions(
     }))
 }
 
-/// Make a kept version current. Answers when all live nodes serve it.
+/// Make a kept version current, and those of other stores by the same write. Answers when all live nodes serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed, old_members", body = ErrorResource),
 ))]
 pub(super) async fn swap(
     State(app): State<App>,
@@ -161,17 +161,23 @@ pub(super) async fn swap(
 ) -> Result<Json<StoreResource>, ApiError> {
     let version = version(request.version)?;
     let store = app.blocking(move |app| {
-        app.operator.swap(&name, version)?;
+        let mut versions = request.with;
+        if versions.insert(name.clone(), version).is_some() {
+            return Err(ApiError::invalid(format!(
+                "store {name} is named twice: leave it out of `with`"
+            )));
+        }
+        app.operator.swap(&versions)?;
         swapped(app, &name, wait)
     });
     Ok(Json(store.await?))
 }
 
-/// Go back to an earlier version: the given one, or the one before the current one. Answers when all live nodes serve
-/// it.
+/// Go back to an earlier version: the given one, or the one before the current one. If it was swapped in together with versions of
+/// other stores, the request says whether those go back too. Answers when all live nodes serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, version_not_found, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, swapped_together, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn rollback(
     State(app): State<App>,
@@ -181,7 +187,7 @@ pub(super) async fn rollback(
 ) -> Result<Json<StoreResource>, ApiError> {
     let to = request.to.map(version).transpose()?;
     let store = app.blocking(move |app| {
-        app.operator.roll_back(&name, to)?;
+        app.operator.roll_back(&name, to, request.set)?;
         swapped(app, &name, wait)
     });
     Ok(Json(store.await?))

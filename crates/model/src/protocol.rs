@@ -37,6 +37,9 @@ pub const PROTOCOL_OF_TYPES: u32 = 2;
 /// acknowledged only then, and sets of ids in hybrid stores.
 pub const PROTOCOL_OF_EVENT_WRITES: u32 = 2;
 
+/// The protocol from which on all members know records of stores that are pushed and swapped together.
+pub const PROTOCOL_OF_SETS: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

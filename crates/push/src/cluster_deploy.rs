@@ -1,6 +1,6 @@
 //! The deploy of a built version to one cluster: uploads it if that was asked for, begins the push, and watches it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub(crate) struct Built<'a> {
     pub run: Option<&'a str>,
     /// Whether it is pushed even if its content is that of the current version.
     pub again: bool,
+    /// The versions of other stores, a path or a URL each, that become current by the same write.
+    pub with: &'a BTreeMap<StoreName, String>,
 }
 
 /// The result of a deploy, as JSON.
@@ -85,18 +87,24 @@ pub(crate) fn deploy_to_cluster(
             upload: None,
         });
     }
-    let (source, upload) = match built.upload {
-        false => (source_url(built.place)?, None),
+    let place = |store: &StoreName, place: &str| match built.upload {
+        false => Ok::<_, PushError>((source_url(place)?, None)),
         true => {
-            let location: Location = built.place.parse()?;
+            let location: Location = place.parse()?;
             let dir = location.local_path().ok_or_else(|| not_local("--upload"))?;
-            let upload = upload::send(client, built.store, dir, job)?;
+            let upload = upload::send(client, store, dir, job)?;
             job.note(Note::Uploaded(&upload));
-            (upload.source.clone(), Some(upload))
+            Ok((upload.source.clone(), Some(upload)))
         }
     };
+    let (source, upload) = place(built.store, built.place)?;
+    let with = built
+        .with
+        .iter()
+        .map(|(store, at)| Ok::<_, PushError>((store.clone(), place(store, at)?.0)));
     let request = NewPush {
         source,
+        with: with.collect::<Result<_, PushError>>()?,
         dry_run: false,
         as_of_unix_ms: built.as_of_unix_ms,
         started_unix_ms: built.started_unix_ms,
@@ -211,7 +219,6 @@ fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_
 
 /// Starts the push. If another push of the store started while this version was built, waits for its end.
 fn begin(client: &Client, name: &StoreName, request: &NewPush, job: Job<'_>) -> Result<PushResource, PushError> {
-    let path = format!("/v1/stores/{name}/push");
     let mut is_noted = false;
     let mut lost_since = None;
     loop {
@@ -233,9 +240,20 @@ fn begin(client: &Client, name: &StoreName, request: &NewPush, job: Job<'_>) -> 
             }
             begun => return begun,
         }
-        while !job.is_cancelled() && !is_end(client.get::<PushResource>(&path)?.state) {
-            std::thread::sleep(INTERVAL);
+        for store in std::iter::once(name).chain(request.with.keys()) {
+            while !job.is_cancelled() && is_being_pushed(client, store)? {
+                std::thread::sleep(INTERVAL);
+            }
         }
+    }
+}
+
+/// Whether a push of a store is under way.
+fn is_being_pushed(client: &Client, name: &StoreName) -> Result<bool, AdminError> {
+    match client.get::<PushResource>(&format!("/v1/stores/{name}/push")) {
+        Ok(push) => Ok(!is_end(push.state)),
+        Err(error) if error.code() == "push_not_found" => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

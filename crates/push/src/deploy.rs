@@ -1,5 +1,7 @@
 //! A deploy: clusters serve a built version.
 
+use std::collections::BTreeMap;
+
 use fondaco_admin::Endpoint;
 use fondaco_api::{DryRunResource, NewPush};
 use fondaco_model::StoreName;
@@ -31,6 +33,8 @@ pub struct Deploy {
     pub started_unix_ms: Option<u64>,
     /// Whether a version that was built from a difference is pushed even if the store has another version now.
     pub any_base: bool,
+    /// The built versions of other stores that become current by the same write, each at a path or URL.
+    pub with: BTreeMap<StoreName, String>,
 }
 
 impl Deploy {
@@ -44,6 +48,7 @@ impl Deploy {
             as_of_unix_ms: None,
             started_unix_ms: None,
             any_base: false,
+            with: BTreeMap::new(),
         }
     }
 }
@@ -108,6 +113,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         if_current: None,
         run: rollout.run(),
         again: rollout.again,
+        with: &options.with,
     };
     let rolled = rollout.deploy(&version, job, |_| Ok(()));
     Ok(Outcome::new(&version, rolled, None, Some(place.clone())))
@@ -127,10 +133,17 @@ pub fn check_only(endpoint: &Endpoint, options: &Deploy, again: bool) -> Result<
         if_current: None,
         run: None,
         again,
+        with: sources(&options.with)?,
     };
     Ok(endpoint
         .client()?
         .post(&format!("/v1/stores/{}/pushes", options.store), &request)?)
+}
+
+/// Locations as URLs for the node.
+fn sources(with: &BTreeMap<StoreName, String>) -> Result<BTreeMap<StoreName, String>, PushError> {
+    let source = |(store, place): (&StoreName, &String)| Ok::<_, PushError>((store.clone(), source_url(place)?));
+    with.iter().map(source).collect()
 }
 
 impl Outcome {

@@ -1,5 +1,6 @@
 //! A push: a build, in a directory that is deleted afterwards, and a [deploy](crate::deploy()).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,6 +55,8 @@ pub struct Push {
     /// Of an incremental push of the results of events on top of a version: that version. It must still be the current one, and values
     /// are taken as the events made them.
     pub events_on: Option<u64>,
+    /// The built versions of other stores that become current by the same write, each at a path or URL.
+    pub with: BTreeMap<StoreName, String>,
 }
 
 impl Push {
@@ -72,6 +75,7 @@ impl Push {
             topic: None,
             create: false,
             events_on: None,
+            with: BTreeMap::new(),
         }
     }
 }
@@ -179,6 +183,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         if_current: options.events_on.and_then(VersionNumber::new),
         run: rollout.run(),
         again: rollout.again,
+        with: &options.with,
     };
     let rolled = rollout.deploy(&version, job, prepare);
     let kept = match &rolled.error {
@@ -223,6 +228,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         if_current: None,
         run: rollout.run(),
         again: false,
+        with: &BTreeMap::new(),
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)

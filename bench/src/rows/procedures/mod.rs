@@ -1,5 +1,6 @@
 //! The parts of rows that are more than a load: functions that the steps of a row call by name.
 
+pub mod after_swap;
 pub mod balance;
 pub mod beside;
 pub mod bulk;

@@ -125,7 +125,7 @@ impl Death {
 }
 
 /// The latency at this quantile, in microseconds.
-fn percentile_us(mut latencies: Vec<Duration>, quantile: f64) -> f64 {
+pub(super) fn percentile_us(mut latencies: Vec<Duration>, quantile: f64) -> f64 {
     latencies.sort_unstable();
     let place = (latencies.len() as f64 * quantile) as usize;
     let found = latencies.get(place.min(latencies.len().saturating_sub(1)));

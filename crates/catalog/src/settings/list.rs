@@ -81,6 +81,10 @@ pub enum Setting {
     BalanceToMinute,
     /// How fast a node may fetch partitions that move to it; 0 is no other limit than that of all fetches.
     MoveRateBytesPerSecond,
+    /// How long a new version waits for what readers have read lately to be read ahead, in milliseconds; 0 is not at all.
+    WarmTimeMs,
+    /// How much is read ahead for a new version, in percent of the memory.
+    WarmMemoryPercent,
     /// Where traces are sent; nowhere if it is empty.
     TracesEndpoint,
     /// The share of requests that are traced, in billionths.
@@ -107,7 +111,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 39] = [
+pub const SETTINGS: [SettingSpec; 41] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -440,6 +444,24 @@ pub const SETTINGS: [SettingSpec; 39] = [
         min: 0,
         max: 1 << 50,
         summary: "how fast a node may fetch partitions that move to it, if all fetches may be faster; 0 is no limit of its own",
+    },
+    SettingSpec {
+        setting: Setting::WarmTimeMs,
+        name: "warm-time-ms",
+        redis_name: None,
+        default: 20_000,
+        min: 0,
+        max: 300_000,
+        summary: "how long a fetched version waits, before it may serve, until a node has read ahead what readers of the version before have read lately; 0 is not at all",
+    },
+    SettingSpec {
+        setting: Setting::WarmMemoryPercent,
+        name: "warm-memory-percent",
+        redis_name: None,
+        default: 50,
+        min: 0,
+        max: 90,
+        summary: "how much a node reads ahead for a fetched version, in percent of its memory",
     },
     SettingSpec {
         setting: Setting::TracesEndpoint,

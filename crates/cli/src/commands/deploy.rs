@@ -24,7 +24,8 @@ Example:
   fondaco deploy pymk /data/pymk-1
   fondaco deploy pymk /data/pymk-1 --upload --http node-1:6580
   fondaco deploy pymk /data/pymk-1 --through kafka://kafka-1:9092/versions
-  fondaco deploy pymk s3://versions/pymk-1 --to east-1:6580,west-1:6580")]
+  fondaco deploy pymk s3://versions/pymk-1 --to east-1:6580,west-1:6580
+  fondaco deploy pymk s3://versions/pymk-7 --with members=s3://versions/members-7")]
 pub struct DeployOptions {
     /// The store
     store: StoreName,
@@ -75,6 +76,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
         as_of_unix_ms: options.as_of,
         started_unix_ms: options.started,
         any_base: options.any_base,
+        with: options.rollout.with(name)?,
         ..Deploy::new(name.clone(), options.source)
     };
     if options.dry_run {

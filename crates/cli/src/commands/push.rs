@@ -30,7 +30,8 @@ Example:
   fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580
   fondaco push pymk 'connections/*.parquet' --key member --through kafka://kafka-1:9092/versions
-  fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m")]
+  fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m
+  fondaco push pymk 'connections/*.parquet' --key member --with members=s3://versions/members-7")]
 pub struct PushOptions {
     #[command(flatten)]
     pub(super) input: InputOptions,
@@ -96,6 +97,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         upload: options.upload,
         topic: options.through.topic()?,
         create: options.create,
+        with: options.rollout.with(&options.input.store)?,
         // The push takes the number of partitions of the cluster.
         ..Push::new(input.build_options(PartitionCount::ONE, None)?)
     };

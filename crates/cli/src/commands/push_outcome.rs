@@ -102,12 +102,16 @@ fn text(name: &StoreName, push: &PushResource) -> String {
     }
     let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
     let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
-    format!(
+    let mut text = format!(
         "store {name} serves version {}: {} records, fetched and swapped in {}\n",
         push.version,
         output::count(push.records),
         output::duration(time)
-    )
+    );
+    for (other, version) in &push.with {
+        text += &format!("store {other} serves version {version}, swapped by the same write\n");
+    }
+    text
 }
 
 /// The end of a push in one of several clusters, as text.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use fondaco_admin::Endpoint;
+use fondaco_model::StoreName;
 use fondaco_push::{Clusters, Topic};
 use fondaco_stream::TopicAddress;
 
@@ -34,9 +35,35 @@ pub struct RolloutOptions {
     /// Deploy the version even if its content is that of the current one
     #[arg(long)]
     pub again: bool,
+
+    /// Also deploy the built version of another store at this path or URL: all versions become current by one write, so that no
+    /// request sees some of them, or none does. May be repeated
+    #[arg(long = "with", value_name = "STORE=URL", value_parser = store_and_place)]
+    with: Vec<(StoreName, String)>,
+}
+
+fn store_and_place(text: &str) -> Result<(StoreName, String), String> {
+    match text.split_once('=') {
+        Some((store, place)) if !place.is_empty() => match store.parse::<StoreName>() {
+            Ok(store) => Ok((store, place.to_owned())),
+            Err(error) => Err(error.to_string()),
+        },
+        _ => Err("write STORE=URL, the location of a built version: fondaco build STORE … --output URL".to_owned()),
+    }
 }
 
 impl RolloutOptions {
+    /// The versions that become current with that of this store.
+    pub fn with(&self, store: &StoreName) -> Result<BTreeMap<StoreName, String>, WrongUsage> {
+        let mut with = BTreeMap::new();
+        for (other, place) in &self.with {
+            if other == store || with.insert(other.clone(), place.clone()).is_some() {
+                return Err(WrongUsage(format!("store {other} is named twice")));
+            }
+        }
+        Ok(with)
+    }
+
     /// The clusters of `--to`, or the one of this port.
     pub fn clusters(&self, port: &ControlPort) -> Result<Clusters, WrongUsage> {
         for (number, address) in self.to.iter().enumerate() {

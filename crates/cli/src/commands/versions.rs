@@ -21,7 +21,12 @@ pub struct VersionsOptions {
 
 /// `fondaco rollback`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco rollback pymk")]
+#[command(after_help = "\
+A version that was swapped in together with those of other stores, with --with, goes back with or without those: say which.
+
+Example:
+  fondaco rollback pymk
+  fondaco rollback pymk --set")]
 pub struct RollbackOptions {
     /// The store
     store: StoreName,
@@ -30,13 +35,21 @@ pub struct RollbackOptions {
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionNumber>,
 
+    /// Roll the stores that were swapped in together back too, each to the version before, by one write
+    #[arg(long, conflicts_with_all = ["to", "alone"])]
+    set: bool,
+
+    /// Roll only this store back, though others were swapped in together with it
+    #[arg(long)]
+    alone: bool,
+
     #[command(flatten)]
     node: ControlPort,
 }
 
 /// `fondaco swap`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco swap pymk --to 7")]
+#[command(after_help = "Example:\n  fondaco swap pymk --to 7\n  fondaco swap pymk --to 7 --with members=9")]
 pub struct SwapOptions {
     /// The store
     store: StoreName,
@@ -44,6 +57,10 @@ pub struct SwapOptions {
     /// The version to make current; fondaco versions lists the kept versions
     #[arg(long, value_name = "VERSION")]
     to: VersionNumber,
+
+    /// Also make this kept version of another store current, by the same write. May be repeated
+    #[arg(long = "with", value_name = "STORE=VERSION", value_parser = store_and_version)]
+    with: Vec<(StoreName, VersionNumber)>,
 
     #[command(flatten)]
     node: ControlPort,
@@ -63,6 +80,7 @@ pub fn list(options: &VersionsOptions, output: &Output) -> anyhow::Result<()> {
 pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<()> {
     let request = RollbackRequest {
         to: options.to.map(VersionNumber::get),
+        set: (options.set || options.alone).then_some(options.set),
     };
     let path = format!("/v1/stores/{}/rollback", options.store);
     let store: StoreResource = options.node.client()?.post(&path, &request)?;
@@ -73,10 +91,18 @@ pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<(
 pub fn swap(options: &SwapOptions, output: &Output) -> anyhow::Result<()> {
     let request = SwapRequest {
         version: options.to.get(),
+        with: options.with.iter().cloned().collect(),
     };
     let path = format!("/v1/stores/{}/swap", options.store);
     let store: StoreResource = options.node.client()?.post(&path, &request)?;
     output.result(&store, serves)
+}
+
+fn store_and_version(text: &str) -> Result<(StoreName, VersionNumber), String> {
+    let parsed = text
+        .split_once('=')
+        .and_then(|(store, version)| Some((store.parse().ok()?, version.parse().ok()?)));
+    parsed.ok_or_else(|| "write STORE=VERSION, such as members=9".to_owned())
 }
 
 fn serves(store: &StoreResource) -> String {

@@ -21,6 +21,7 @@ mod groups;
 mod hook;
 mod identities;
 mod idle;
+mod joint_swaps;
 mod large_batches;
 mod move_faults;
 mod moves;

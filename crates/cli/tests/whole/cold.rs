@@ -36,7 +36,7 @@ fn cold_node(dev: Dev) -> (Node, tempfile::TempDir) {
     (Node::dev(&dir.path().join("data")), dir)
 }
 
-fn counter(redis: &mut redis::Connection, name: &str) -> u64 {
+pub fn counter(redis: &mut redis::Connection, name: &str) -> u64 {
     let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query(redis).unwrap();
     info.get(name).unwrap()
 }

@@ -31,3 +31,4 @@ mod told;
 #[path = "../../../format/tests/written/files.rs"]
 mod version_files;
 mod versioned_stores;
+mod warm;

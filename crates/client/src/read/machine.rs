@@ -1,7 +1,7 @@
 //! One request as a state machine: started, asked for its sub-requests, and finally turned into its answer.
 //!
 //! `events` handles outside events, `plan` chooses the nodes. The invariants: all values of a store are from one
-//! version. A node is asked for a key once, until a newer topology makes it worth asking again. Every request ends at
+//! version, and the versions of all stores are those of one topology. A node is asked for a key once, until a newer topology makes it worth asking again. Every request ends at
 //! its deadline.
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use fondaco_model::VersionNumber;
 use smallvec::SmallVec;
 
 use super::machine::{COMPUTATION_KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX};
-use super::state::{KeyPlaces, Purpose, Sub};
+use super::state::{KeyPlaces, Part, Purpose, Sub};
 use crate::error::ClientError;
 use crate::operation::{AskId, Environment};
 
@@ -200,7 +200,8 @@ impl Read {
         self.ask_for(keys, Purpose::Redirect, env);
     }
 
-    /// Takes a newer directory. Stores in flux whose version it changes are read again completely.
+    /// Takes a newer directory. If it changes the version of a store in flux, all stores whose version it changes are read again
+    /// completely: some may have been swapped together, so the versions of a request are always those of one directory.
     pub(super) fn adopt(&mut self, env: &Environment<'_>) {
         let directory = env.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
@@ -213,6 +214,14 @@ impl Read {
             }
         }
         // Even if it is not newer: a store that was not in flux when the directory was taken may be now.
+        let is_changed = |part: &Part| {
+            let store = directory.store(part.name.as_str());
+            store.map(|(_, store)| (store.id, store.current)) != Some((part.id, Some(part.version)))
+        };
+        if self.parts.iter().any(|part| part.in_flux && is_changed(part)) {
+            self.parts.iter_mut().for_each(|part| part.in_flux |= is_changed(part));
+            self.repins += 1;
+        }
         for place in 0..self.parts.len() {
             let part = &mut self.parts[place];
             if !part.in_flux {
@@ -244,7 +253,6 @@ impl Read {
 
     /// Reads all keys of a part again, at another version, or from another store with the same name.
     fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), env: &Environment<'_>) {
-        self.repins += 1;
         env.steering.counts.repins.fetch_add(1, Relaxed);
         let part = &mut self.parts[place];
         if self.repins > REPINS_MAX {
@@ -258,6 +266,12 @@ impl Read {
         part.version = version;
         part.generation += 1;
         part.in_flux = false;
+        let keys = self.forget_answers(place);
+        self.ask_for(keys, Purpose::Redirect, env);
+    }
+
+    /// Forgets what was asked and answered for the keys of a part, and returns these keys.
+    fn forget_answers(&mut self, place: usize) -> KeyPlaces {
         self.asks.cancel_planned(|sub| usize::from(sub.part) == place);
         let mut keys = KeyPlaces::new();
         for (key, state) in self.states.iter_mut().enumerate() {
@@ -279,15 +293,23 @@ impl Read {
         if let Some(handing_out) = &mut self.handing_out {
             handing_out.forget(|key| usize::from(self.states[key].part) == place);
         }
-        self.ask_for(keys, Purpose::Redirect, env);
+        keys
     }
 
-    /// Stops reading a store. Its answered keys stay: they are all from one version.
+    /// Stops reading a store. Its answered keys stay, as they are all from one version, unless those of other stores may have to be read
+    /// at later versions.
     fn give_up_part(&mut self, place: usize, error: &ClientError, env: &Environment<'_>) {
         let part = &mut self.parts[place];
         part.in_flux = false;
         part.generation += 1;
-        self.asks.cancel_planned(|sub| usize::from(sub.part) == place);
+        let has_begun = self
+            .handing_out
+            .as_ref()
+            .is_some_and(|handing_out| handing_out.has_begun);
+        match self.parts.len() > 1 && !has_begun {
+            true => drop(self.forget_answers(place)),
+            false => self.asks.cancel_planned(|sub| usize::from(sub.part) == place),
+        }
         for key in 0..self.states.len() {
             if usize::from(self.states[key].part) == place && self.states[key].answer.is_none() {
                 self.give_up_key(key, error.clone(), env);

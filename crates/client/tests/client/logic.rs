@@ -42,6 +42,8 @@ struct World {
     now_us: u64,
     /// The number of each store, and its current version.
     current: BTreeMap<&'static str, (u16, u64)>,
+    /// All that the client has learnt of it.
+    learnt: Vec<BTreeMap<&'static str, (u16, u64)>>,
     caller: Caller,
 }
 
@@ -53,13 +55,14 @@ enum Event {
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        let current = STORES.iter().zip(1..).map(|(&store, id)| (store, (id, 1))).collect();
+        let current: BTreeMap<_, _> = STORES.iter().zip(1..).map(|(&store, id)| (store, (id, 1))).collect();
         Self {
             random: Rng::with_seed(seed),
             faults,
             is_streamed: false,
             now_us: 1,
             caller: Caller::new(topology(&current), ZONE),
+            learnt: vec![current.clone()],
             current,
         }
     }
@@ -198,6 +201,7 @@ impl World {
                         }
                         Event::Directory => {
                             self.caller.learn(topology(&self.current), ZONE);
+                            self.learnt.push(self.current.clone());
                             read.on_directory(&self.env());
                         }
                     }
@@ -231,6 +235,17 @@ impl World {
 
     fn check(&self, keys: &[WireKey], reply: &BatchReply, options: &ReadOptions) {
         assert_eq!(reply.values.len(), keys.len());
+        let found = keys.iter().zip(&reply.values).filter(|(_, value)| value.is_ok());
+        let found: BTreeSet<&str> = found.map(|(key, _)| key.store()).collect();
+        let pinned = reply.stores.iter().filter(|store| found.contains(store.name.as_str()));
+        let pinned: Vec<_> = pinned
+            .map(|store| (store.name.as_str(), (store.id, store.version.get())))
+            .collect();
+        let is_one = |learnt: &BTreeMap<&str, (u16, u64)>| pinned.iter().all(|(name, of)| learnt[name] == *of);
+        assert!(
+            self.learnt.iter().any(is_one),
+            "versions of different topologies: {pinned:?}"
+        );
         for (key, found) in keys.iter().zip(&reply.values) {
             match found {
                 Ok(None) => assert_eq!(key.key()[0], b'-', "an existing key was not found"),

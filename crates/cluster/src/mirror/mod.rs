@@ -5,6 +5,9 @@
 //! former record in place: it must not blind the process to all others. So does the missing entry of a store that no
 //! record declares dropped.
 //!
+//! Several entries may be written at once, and are told one by one. Of stores that were swapped by one write, the view has all new records
+//! or none: requests never see the new version of one of them beside the old one of another.
+//!
 //! A service that shows another cluster than before, or older entries, was emptied or restored from an older copy. It
 //! counts as not answering: the last view stays until an operator has decided which entries are true.
 //!
@@ -298,6 +301,7 @@ impl Shared {
             true => reading.read_all(self.decides)?,
             false => reading.read_some(&pending.paths)?,
         }
+        reading.complete()?;
         if let Err(discontinuity) = reading.check_continues() {
             self.discontinue(discontinuity);
             return Ok(Taken::Nothing);

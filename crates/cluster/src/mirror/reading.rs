@@ -2,8 +2,8 @@
 //!
 //! An entry that cannot be parsed leaves its former record in place, and so does the missing entry of a store that no
 //! record declares dropped. A store and the record of its dropping are read together, since the change of one entry may be told
-//! before that of the other: between them, its data would seem to be that of no store. Nothing of the pass is seen before the
-//! mirror accepts its result.
+//! before that of the other: between them, its data would seem to be that of no store. Stores that were swapped by one write are read
+//! together, too. Nothing of the pass is seen before the mirror accepts its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +30,9 @@ const LOST: &str = "it is missing, though the store was not dropped: the store s
 /// Why a schema without an entry is still in the view.
 const LOST_SCHEMA: &str = "it is missing, though schemas are never deleted: values of it are read as before; write the entry back: \
                            fondaco cluster adopt";
+
+/// Why a store is in the view as it was before it was swapped together with others.
+const INCOMPLETE: &str = "it was swapped together with a store whose entry cannot be used: it stays as it was seen last, until that entry can";
 
 /// A pass under way.
 pub(super) struct Reading<'a> {
@@ -86,6 +89,53 @@ impl<'a> Reading<'a> {
         paths
             .iter()
             .try_for_each(|path| self.put(path, self.coordination.read(path)?))
+    }
+
+    /// Reads the stores that were swapped by one write with those that the pass has read, and entries that could not be used before: the
+    /// view never has a part of such a write. Where an entry cannot be used, the others stay as they were.
+    pub(super) fn complete(&mut self) -> Result<(), CoordinationError> {
+        let again: Vec<_> = self.former_problems.keys().cloned().collect();
+        for path in again.iter().filter(|path| path.as_str().starts_with("stores/")) {
+            self.put(path, self.coordination.read(path)?)?;
+        }
+        let mut read = BTreeSet::new();
+        loop {
+            let behind: BTreeSet<StoreName> = self.found.view.behind().into_keys().collect();
+            if behind.is_empty() || behind == read {
+                break;
+            }
+            // A new session may be with a server of the service that lags behind.
+            self.coordination.sync()?;
+            for name in &behind {
+                let path = layout::path(&RecordPath::Store(name.clone()))?;
+                self.put(&path, self.coordination.read(&path)?)?;
+            }
+            read = behind;
+        }
+        while self.hold_back()? {}
+        Ok(())
+    }
+
+    /// Takes back the records that require a later state of stores whose entries cannot be used. Returns whether there are any. What is
+    /// still missing then, an operator has declared true.
+    fn hold_back(&mut self) -> Result<bool, CoordinationError> {
+        let mut any = false;
+        for (name, requiring) in self.found.view.behind() {
+            let path = layout::path(&RecordPath::Store(name))?;
+            if !self.found.problems.contains_key(&path) {
+                continue;
+            }
+            for name in requiring {
+                let path = layout::path(&RecordPath::Store(name.clone()))?;
+                match self.former.stores.get(&name) {
+                    Some(former) => drop(self.found.view.stores.insert(name, former.clone())),
+                    None => drop(self.found.view.stores.remove(&name)),
+                }
+                self.found.problems.insert(path, INCOMPLETE.to_owned());
+                any = true;
+            }
+        }
+        Ok(any)
     }
 
     fn put(&mut self, path: &EntryPath, entry: Option<Entry>) -> Result<(), CoordinationError> {
@@ -283,6 +333,80 @@ mod tests {
         delete(&dropped_path, dropping);
         write_store(5);
         assert_eq!(numbers(&seen(&without, &dropped_path)), (vec![5], vec![]));
+    }
+
+    #[test]
+    fn stores_that_were_swapped_together_are_seen_together_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordination = EmbeddedCoordination::open(dir.path()).unwrap().session();
+        let names = ["a", "b", "c"];
+        let path = |name: &str| -> EntryPath { format!("stores/{name}").parse().unwrap() };
+        let bytes = |store: &StoreRecord| serde_json::to_vec(store).unwrap();
+        let stores =
+            [1, 2, 3].map(|id| StoreRecord::new(StoreDefinition::batch(names[id - 1].parse().unwrap()), id as u16, 1));
+        let mut revisions = stores.each_ref().map(|store| {
+            let path = path(store.definition.name.as_str());
+            coordination.write(&path, &bytes(store), None).unwrap()
+        });
+        let seen = |former: &(Sighting, Problems), paths: &[&str]| {
+            let mut reading = Reading::new(&*coordination, &former.0, former.1.clone());
+            reading
+                .read_some(&paths.iter().map(|name| path(name)).collect())
+                .unwrap();
+            reading.complete().unwrap();
+            let Found { view, problems, .. } = reading.finish();
+            let view = Arc::new(view);
+            (
+                Sighting {
+                    view,
+                    ..Sighting::default()
+                },
+                problems,
+            )
+        };
+        let currents = |(sighting, _): &(Sighting, Problems)| {
+            let stores = sighting.view.stores.values();
+            let currents = stores.map(|store| store.record.versions.current().map_or(0, |version| version.get()));
+            currents.collect::<Vec<u64>>()
+        };
+        let before = seen(&Default::default(), &names);
+        // `a` and `b` are swapped together, then `b` and `c`.
+        let mut stores = stores;
+        for [one, other] in [[0, 1], [1, 2]] {
+            let mut swapped = [stores[one].clone(), stores[other].clone()];
+            for store in &mut swapped {
+                let version = store.versions.allocate();
+                store.versions.make_current(version);
+            }
+            fondaco_model::cluster::join(&before.0.view, &mut swapped);
+            for (place, store) in [one, other].into_iter().zip(swapped) {
+                stores[place] = store;
+            }
+        }
+        for (place, store) in stores.iter().enumerate() {
+            let path = path(names[place]);
+            revisions[place] = coordination
+                .write(&path, &bytes(store), Some(revisions[place]))
+                .unwrap();
+        }
+        assert_eq!(currents(&before), [0, 0, 0]);
+        for told in names {
+            assert_eq!(currents(&seen(&before, &[told])), [1, 2, 1], "told of {told}");
+        }
+        // An entry that cannot be used holds back all stores that were swapped with it, until it can.
+        revisions[1] = coordination.write(&path("b"), b"{", Some(revisions[1])).unwrap();
+        let held = seen(&before, &["a"]);
+        assert_eq!(currents(&held), [0, 0, 0]);
+        assert_eq!(currents(&seen(&before, &["c"])), [0, 0, 0]);
+        assert_eq!(
+            held.1.keys().map(EntryPath::as_str).collect::<Vec<_>>(),
+            ["stores/a", "stores/b"]
+        );
+        coordination
+            .write(&path("b"), &bytes(&stores[1]), Some(revisions[1]))
+            .unwrap();
+        let whole = seen(&held, &["b"]);
+        assert_eq!((currents(&whole), whole.1.len()), (vec![1, 2, 1], 0));
     }
 
     #[test]

@@ -151,22 +151,45 @@ impl Controller {
 
     /// The next change of a store.
     fn store<'a>(&mut self, input: &Input<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
-        let record = match self.push_step(input, &store.record) {
-            Some(step) => step.apply(&store.record, input.now.unix_ms),
-            None => {
-                let late = self.late(input, &store.record);
-                let over_quota = is_over_quota(input.view, &store.record);
-                if late == store.record.late && over_quota == store.record.over_quota {
-                    return None;
-                }
-                StoreRecord {
-                    late,
-                    over_quota,
-                    ..store.record.clone()
-                }
-            }
+        if let Some(change) = self.push_change(input, store) {
+            return Some(change.while_same_routing(input.view));
+        }
+        let late = self.late(input, &store.record);
+        let over_quota = is_over_quota(input.view, &store.record);
+        if late == store.record.late && over_quota == store.record.over_quota {
+            return None;
+        }
+        let record = StoreRecord {
+            late,
+            over_quota,
+            ..store.record.clone()
         };
         Some(Change::of([Write::over(store, record)]).while_same_routing(input.view))
+    }
+
+    /// The next step of a store's push, and of those that it is pushed with, which is decided for the first of these stores.
+    fn push_change<'a>(&mut self, input: &Input<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
+        let set = match push::set_of(input.view, store) {
+            Ok(set) => set,
+            Err(lost) => {
+                return Some(Change::of([Write::over(
+                    store,
+                    lost.apply(&store.record, input.now.unix_ms),
+                )]));
+            }
+        };
+        if set.first()?.record.id != store.record.id {
+            return None;
+        }
+        let steps = set.iter().map(|store| self.push_step(input, &store.record)).collect();
+        let steps = push::joint_steps(&set, steps)?;
+        let is_swap = steps.iter().all(|step| matches!(step, Step::Swap { .. }));
+        let writes = set.iter().zip(steps).map(|(store, step)| {
+            let record = step.apply(&store.record, input.now.unix_ms);
+            Write::over(store, record)
+        });
+        let change = Change::of(writes);
+        Some(if is_swap { change.joined(input.view) } else { change })
     }
 
     fn push_step<'a>(&mut self, input: &Input<'a>, store: &'a StoreRecord) -> Option<Step> {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_model::cluster::{ClusterView, PushRecord, ReplicaReport, ReplicaState, StoreRecord};
+use fondaco_model::cluster::{ClusterView, PushRecord, ReplicaReport, ReplicaState, Revised, StoreRecord};
 use fondaco_model::{NodeId, PushEvent, StoreName, VersionNumber};
 
 use super::Input;
@@ -181,6 +181,51 @@ pub(super) fn step(
     (missing.len() == given_up.len()).then(|| Step::Swap {
         late: missing.iter().map(|(node, _)| *node).collect(),
     })
+}
+
+/// The stores whose pushes end together with that of this one, in the order of their names; none if it is not being pushed to.
+///
+/// # Errors
+/// The step of the store, if the push of another one has ended otherwise.
+pub(super) fn set_of<'a>(
+    view: &'a ClusterView,
+    store: &'a Revised<StoreRecord>,
+) -> Result<Vec<&'a Revised<StoreRecord>>, Step> {
+    let Some(push) = store.record.push.as_ref().filter(|push| !push.state.is_end()) else {
+        return Ok(Vec::new());
+    };
+    let mut set = vec![store];
+    for (name, &version) in &push.with {
+        let other = view
+            .stores
+            .get(name)
+            .filter(|other| other.record.pushing() == Some(version));
+        set.push(other.ok_or_else(|| Step::Fail {
+            reason: format!(
+                "the push of version {version} of store {name}, which it was to be swapped with, has ended"
+            ),
+        })?);
+    }
+    set.sort_by(|one, other| one.record.definition.name.cmp(&other.record.definition.name));
+    Ok(set)
+}
+
+/// The steps of pushes that end together, given those that each would take alone: they swap when all can, and if one fails, all do.
+pub(super) fn joint_steps(set: &[&Revised<StoreRecord>], steps: Vec<Option<Step>>) -> Option<Vec<Step>> {
+    let failure = set.iter().zip(&steps).find_map(|(store, step)| match step {
+        Some(Step::Fail { reason }) => Some((store.record.id, &store.record.definition.name, reason)),
+        _ => None,
+    });
+    let Some((id, name, reason)) = failure else {
+        return steps.into_iter().collect();
+    };
+    let step = |store: &&Revised<StoreRecord>| Step::Fail {
+        reason: match store.record.id == id {
+            true => reason.clone(),
+            false => format!("store {name}, which it was to be swapped with: {reason}"),
+        },
+    };
+    Some(set.iter().map(step).collect())
 }
 
 /// How many nodes the reason of a failed push names.

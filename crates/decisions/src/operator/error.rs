@@ -218,6 +218,18 @@ pub enum OperatorError {
         /// The versions that it keeps, for people.
         kept: String,
     },
+    /// The current version was swapped in together with those of other stores.
+    #[error(
+        "store {store:?} was swapped together with {}: roll all of them back, each to the version before, with \
+         fondaco rollback {store} --set, or this one alone: fondaco rollback {store} --alone",
+        names(others)
+    )]
+    SwappedTogether {
+        /// The store.
+        store: StoreName,
+        /// The others.
+        others: Vec<StoreName>,
+    },
     /// Another push of the store is in progress.
     #[error(
         "push of version {version} of store {store:?} is in progress: wait for it, or cancel it: fondaco cancel {store}"
@@ -389,4 +401,9 @@ pub enum OperatorError {
     /// The nodes cannot be given partitions as the cluster's placement requires.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+}
+
+fn names(stores: &[StoreName]) -> String {
+    let names: Vec<&str> = stores.iter().map(StoreName::as_str).collect();
+    names.join(", ")
 }

@@ -12,6 +12,7 @@ mod lists;
 mod node;
 mod plan;
 mod schema;
+mod set;
 mod store;
 mod user;
 mod version;
@@ -25,6 +26,7 @@ pub use plan::{
     split_partitions,
 };
 pub use schema::{Registered, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, register_schema};
+pub use set::{SetPush, cancel_set, push_set, roll_back_set, swap_set};
 pub use store::{alter_store, create_store, versioned_settings};
 pub use user::{delete_user, put_user};
 pub use version::{

@@ -78,6 +78,7 @@ pub fn push_once(
             started_unix_ms: now_unix_ms,
             ended_unix_ms: Some(now_unix_ms),
             run: terms.run,
+            with: Default::default(),
         };
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
@@ -175,6 +176,7 @@ pub fn push(
         started_unix_ms: now_unix_ms,
         ended_unix_ms: None,
         run: terms.run,
+        with: Default::default(),
     });
     record.details.insert(version, detail);
     Ok(Change::of([Write::over(before, record)]))
@@ -324,13 +326,19 @@ pub fn roll_back(
     to: Option<VersionNumber>,
 ) -> Result<Option<Change>, OperatorError> {
     let record = &batch(view, name)?.record;
-    match to.or(record.versions.rollback_target()) {
-        Some(version) => swap(view, name, version),
-        None => Err(OperatorError::NoRollback {
-            store: name.clone(),
-            kept: kept(record),
-        }),
-    }
+    swap(view, name, to.map_or_else(|| rollback_target(record), Ok)?)
+}
+
+/// The version that a store goes back to.
+///
+/// # Errors
+/// [`OperatorError::NoRollback`] if there is none.
+pub(super) fn rollback_target(record: &StoreRecord) -> Result<VersionNumber, OperatorError> {
+    let target = record.versions.rollback_target();
+    target.ok_or_else(|| OperatorError::NoRollback {
+        store: record.definition.name.clone(),
+        kept: kept(record),
+    })
 }
 
 /// A store that is pushed to.

@@ -14,6 +14,7 @@ mod plans;
 mod pushes;
 mod quorums;
 mod schemas;
+mod sets;
 mod space;
 mod stores;
 mod versioned;

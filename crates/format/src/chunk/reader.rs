@@ -96,6 +96,24 @@ impl Chunk {
         self.bucket_count
     }
 
+    /// The position of a bucket among all hashes, from 0 to 2^64.
+    pub(crate) fn position_of(&self, bucket: u32) -> u128 {
+        let within = (u128::from(bucket) << 64) / u128::from(self.bucket_count);
+        ((u128::from(self.identity.chunk) << 64) + within) / u128::from(self.identity.chunk_count)
+    }
+
+    /// The buckets of this chunk between two such positions, the first one included.
+    pub(crate) fn buckets_between(&self, positions: &Range<u128>) -> Range<u32> {
+        let bucket = |position: u128, round_up: u128| {
+            let within = position * u128::from(self.identity.chunk_count);
+            let within = within
+                .saturating_sub(u128::from(self.identity.chunk) << 64)
+                .min(1 << 64);
+            ((within * u128::from(self.bucket_count) + round_up) >> 64) as u32
+        };
+        bucket(positions.start, 0)..bucket(positions.end, (1 << 64) - 1)
+    }
+
     #[inline]
     pub(crate) fn bucket_of(&self, hash: u64) -> u32 {
         bucket_of_hash(hash, self.identity.chunk_count, self.bucket_count)

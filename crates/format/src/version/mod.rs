@@ -16,6 +16,7 @@ mod cold;
 mod damage;
 mod lifetimes;
 mod lookup;
+mod recent;
 mod resident;
 pub(crate) mod scan;
 
@@ -28,6 +29,7 @@ pub use cold::{ColdRead, ColdStep};
 pub use lifetimes::Lifetimes;
 pub(crate) use lookup::prefetch;
 pub use lookup::{Dated, Lookup, Probe, Value};
+pub use recent::STEP_BYTES_MAX;
 
 use crate::checksum::Checksum;
 use crate::chunk::reader::Chunk;

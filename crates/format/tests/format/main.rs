@@ -12,6 +12,7 @@ mod look_up;
 mod mutations;
 mod partial;
 mod patch;
+mod recent;
 mod scan_reads;
 mod unreadable;
 mod vectors;

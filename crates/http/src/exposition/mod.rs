@@ -288,6 +288,14 @@ impl Observed {
         let Some(agent) = &self.agent else { return Ok(()) };
         let help = "changes of a store's current version on this node";
         counter(encoder, "swaps", help, agent.swaps())?;
+        let [bytes, ms] = agent.warmed();
+        counter(
+            encoder,
+            "warmed_bytes",
+            "bytes that were read ahead before a version served",
+            bytes,
+        )?;
+        counter(encoder, "warmed_milliseconds", "time that this took", ms)?;
         gauge(
             encoder,
             "not_ready_reasons",

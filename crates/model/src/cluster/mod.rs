@@ -7,6 +7,7 @@
 //!
 //! The decisions on them are in crate `decisions`.
 
+mod joint;
 mod plan;
 mod quorum;
 mod record;
@@ -14,6 +15,7 @@ mod topology;
 mod user;
 mod view;
 
+pub use joint::{JointSwap, join};
 pub use plan::{MOVES_PER_NODE, MoveState, PlanCost, PlanCount, PlanMaker, PlanRecord, PlanState, StuckStore};
 pub use quorum::LostQuorum;
 pub use record::{

@@ -11,6 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::joint::JointSwap;
 use crate::definition::StoreDefinition;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
@@ -173,6 +174,10 @@ pub struct StoreRecord {
     /// Earlier pushes that belong to a run, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<PushRecord>,
+    /// The stores whose version changed in one write with this one's, and this store itself: their states after the last such
+    /// write. A view with this record is complete only if each of them is at least as new.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub joint: BTreeMap<StoreName, JointSwap>,
 }
 
 impl StoreRecord {
@@ -196,6 +201,7 @@ impl StoreRecord {
             late: BTreeSet::new(),
             over_quota: false,
             runs: Vec::new(),
+            joint: BTreeMap::new(),
         }
     }
 
@@ -361,6 +367,9 @@ pub struct PushRecord {
     /// The run that it belongs to, as its caller names it: another request of the same run is answered with this push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The other stores whose versions become current with this one, by one write, and those versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub with: BTreeMap<StoreName, VersionNumber>,
 }
 
 impl PushRecord {

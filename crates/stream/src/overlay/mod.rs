@@ -32,7 +32,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
-use self::record::{DELETED, MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use self::seen::Seen;
 use crate::clock::ClockReading;
 use crate::error::StreamError;

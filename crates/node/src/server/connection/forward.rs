@@ -248,29 +248,29 @@ fn wanted_at(window: &Window, at: usize) -> Wanted<'_> {
     Wanted { store, key }
 }
 
-/// All keys of those stores that are about to be answered from more than one version: this node is to
-/// look some up in its own, and others have answered from theirs.
+/// The keys of batch and hybrid stores, if they are about to be answered from versions that were not current together: this node is to
+/// look some up in its own, and others have answered from theirs. Stores may have been swapped together, so the keys of all are read
+/// again.
 fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others) -> Vec<usize> {
     let mut sources: Vec<(u16, StoreVersion)> = Vec::new();
-    let mut mixed: Vec<u16> = Vec::new();
+    let (mut is_of_catalog, mut is_mixed) = (true, false);
     for at in window.unpinned() {
         let (_, store) = window.key(at);
+        let current = StoreVersion::current(catalog, store);
         let source = match &others.answers[at] {
-            None => StoreVersion::current(catalog, store),
+            None => current,
             Some(answer) => answer.source,
         };
         let Some(source) = source else { continue };
+        is_of_catalog &= current == Some(source);
         match sources.iter().find(|(known, _)| *known == store) {
             None => sources.push((store, source)),
-            Some(&(_, first)) if first == source || mixed.contains(&store) => {}
-            Some(_) => mixed.push(store),
+            Some(&(_, first)) => is_mixed |= first != source,
         }
     }
-    match mixed[..] {
-        [] => Vec::new(),
-        _ => window
-            .unpinned()
-            .filter(|&at| mixed.contains(&window.key(at).1))
-            .collect(),
+    let of_versions = |at: &usize| catalog.versioned(window.key(*at).1).is_none();
+    match is_mixed || !is_of_catalog && sources.len() > 1 {
+        false => Vec::new(),
+        true => window.unpinned().filter(of_versions).collect(),
     }
 }

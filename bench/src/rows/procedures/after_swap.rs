@@ -1,0 +1,67 @@
+//! Latencies of reads against the time since a swap, of a store that is larger than the memory.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::runner::Running;
+use super::super::spec::Step;
+use super::node_death::percentile_us;
+use crate::dataset::elsewhere::Elsewhere;
+use crate::load::Group;
+use crate::servers::control::PUSH_LIMIT;
+
+/// How long reads go on after the swap; a fifth of it in a quick run.
+const AFTERWARDS: Duration = Duration::from_secs(60);
+/// The ends of the windows since the swap, in seconds of a whole run: names of figures.
+const WINDOWS: [f64; 7] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
+
+/// Reads while the prepared version is pushed to its store, the first argument, and for a minute after its swap. Records the latencies
+/// before the push, in windows since the swap (`NAME 0.5 s p50`), and of the whole minute; and the duration of the push.
+pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
+    let (store, round) = (step.arguments.first().context("a push needs a store")?, running.round);
+    let scale = if running.bench.quick { 0.2 } else { 1.0 };
+    let (before, after) = (running.bench.round_time(), AFTERWARDS.mul_f64(scale));
+    let group = Group {
+        keep_each: true,
+        ..running.groups(step)?.swap_remove(0)
+    };
+    let source = running.kept.source.as_ref().map(Elsewhere::path);
+    let (source, control) = (source.context("no version is prepared")?, running.control()?);
+    let warmed_before = control.counter("warmed_bytes")?;
+    let work = || {
+        thread::sleep(before);
+        let began = Instant::now();
+        control.deploy(store, source, &[])?;
+        let swapped = Instant::now();
+        thread::sleep(after);
+        Ok((began, swapped))
+    };
+    let (report, (began, swapped)) = group.during(PUSH_LIMIT, round, work)?;
+    let warmed = control.counter("warmed_bytes")? - warmed_before;
+    let within = |from: Instant, to: Instant| -> Result<[f64; 2]> {
+        let those = report.each.iter().filter(|request| (from..to).contains(&request.due));
+        let latencies: Vec<Duration> = those.map(|request| request.latency).collect();
+        ensure!(!latencies.is_empty(), "no request was due in a window");
+        Ok([0.5, 0.99].map(|quantile| percentile_us(latencies.clone(), quantile)))
+    };
+    let name = &step.name;
+    let mut spans = vec![
+        ("before".to_owned(), within(began - before, began)?),
+        ("push".to_owned(), within(began, swapped)?),
+        ("minute".to_owned(), within(swapped, swapped + after)?),
+    ];
+    let mut from = 0.0;
+    for end in WINDOWS {
+        let at = |seconds: f64| swapped + Duration::from_secs_f64(seconds * scale);
+        spans.push((format!("{end} s"), within(at(from), at(end))?));
+        from = end;
+    }
+    for (span, [p50, p99]) in spans {
+        running.record(&format!("{name} {span}"), [("p50", "µs", p50), ("p99", "µs", p99)]);
+    }
+    let took = (swapped - began).as_secs_f64();
+    running.record(name, [("push", "s", took), ("warmed", "MB", warmed as f64 / 1e6)]);
+    Ok(())
+}
