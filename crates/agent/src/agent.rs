@@ -20,7 +20,7 @@ use fondaco_fetch::{FetchProgress, PeerClient};
 use fondaco_format::Version;
 use fondaco_metrics::NodeMetrics;
 use fondaco_model::cluster::Announcement;
-use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
+use fondaco_model::{CanaryCounts, NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_os::MemoryPlan;
 use fondaco_replica::Replicas;
 use fondaco_stream::EventLog;
@@ -306,6 +306,13 @@ impl AgentWork {
     pub fn failed_versions(&self, store: &StoreName) -> u64 {
         let status = self.shared.status.lock();
         status.failures.keys().filter(|(name, _)| name == store).count() as u64
+    }
+
+    /// The counts of the canary of a store on this node, if one is under way.
+    pub fn canary_counts(&self, store: &StoreName) -> Option<CanaryCounts> {
+        let catalog = self.catalog.load();
+        let (_, canary) = catalog.canaries().find(|(known, _)| known.name == *store)?;
+        Some(canary.meter().counts())
     }
 
     /// How many versions in the trash are kept for now.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_catalog::{
-    Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId, StoreSchemas, StoreStreams,
+    Canary, Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId, StoreSchemas, StoreStreams,
 };
-use fondaco_decisions::{ServingSet, ServingStore as StoreToServe};
+use fondaco_decisions::{ReplicaKey, ServingSet, ServingStore as StoreToServe};
 use fondaco_model::cluster::{ClusterView, Topology};
-use fondaco_model::{NodeId, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{CanaryCounts, NodeId, StoreKind, StoreName, VersionNumber};
 
 use crate::disk::Disk;
 use crate::streams::Streams;
@@ -57,6 +57,16 @@ impl Publishing {
         membership
             .map(|membership| membership.schemas().clone())
             .unwrap_or_default()
+    }
+
+    /// The counts of canaries under way.
+    pub(crate) fn canaries(&self) -> BTreeMap<ReplicaKey, CanaryCounts> {
+        let catalog = self.catalog.load();
+        let counts = |(store, canary): (&Arc<ServingStore>, &Canary)| {
+            let key = (store.name.clone(), canary.number);
+            (key, canary.meter().counts())
+        };
+        catalog.canaries().map(counts).collect()
     }
 
     /// Sets the serving set. Requests see it after the next [`publish`](Self::publish).

@@ -210,6 +210,7 @@ impl Work {
             fetches,
             versions,
             versioned: self.parts.versioned.local(view),
+            canaries: self.parts.publishing.canaries(),
         };
         let actions = agent.decide(view, &local, now_ms);
         self.note_unexplained(agent.unexplained());

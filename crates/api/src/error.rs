@@ -151,6 +151,8 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         409,
         "the process is a router or a controller, and keeps no files: ask a node",
     ),
+    ("no_canary", 409, "no canary of the store is under way"),
+    ("canary_not_begun", 409, "nodes still fetch the version of the canary"),
     ("push_ended", 409, "there is no push to cancel"),
     (
         "version_failed",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_model::{PushState, StoreName, VersionNumber};
+use fondaco_model::{CanaryAction, CanaryCounts, CanaryState, CanaryTerms, PushState, StoreName, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -48,6 +48,10 @@ pub struct NewPush {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub with: BTreeMap<StoreName, String>,
+    /// The version answers a share of the reads before it becomes current, and is compared with the current one. The first version
+    /// of a store has no canary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryTerms>,
 }
 
 impl NewPush {
@@ -100,6 +104,46 @@ pub struct PushResource {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, u64>)]
     pub with: BTreeMap<StoreName, VersionNumber>,
+    /// Its canary, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryResource>,
+}
+
+/// The canary of a push.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct CanaryResource {
+    /// Its terms.
+    pub terms: CanaryTerms,
+    /// Its state.
+    pub state: CanaryState,
+    /// The version that it is compared with; null before it has begun.
+    #[schema(value_type = Option<u64>)]
+    pub against: Option<VersionNumber>,
+    /// How long its clock has run, in milliseconds.
+    pub elapsed_ms: u64,
+    /// Why it ended; null before.
+    pub reason: Option<String>,
+    /// The counts of all nodes.
+    pub counts: CanaryCounts,
+    /// The counts of each node; empty once it has ended.
+    pub nodes: Vec<CanaryNode>,
+}
+
+/// The counts of a canary on a node.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct CanaryNode {
+    /// Its number.
+    pub node: u32,
+    /// Its counts.
+    pub counts: CanaryCounts,
+}
+
+/// What to do with a canary.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CanaryRequest {
+    /// The request.
+    pub action: CanaryAction,
 }
 
 /// An absent node.

@@ -22,6 +22,7 @@ use fondaco_stream::Overlay;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::canary::{Canary, CanaryMeter};
 use crate::membership::Membership;
 use crate::streams::StoreStream;
 
@@ -61,6 +62,8 @@ struct Current {
     place: u16,
     /// Its number, wherever it is open; `None` before the first version was swapped in.
     number: Option<VersionNumber>,
+    /// The version that some reads get in its place.
+    canary: Option<Box<Canary>>,
 }
 
 /// As the index of a version: no version is open here.
@@ -237,10 +240,23 @@ impl Catalog {
                 Some(membership) => membership.topology().stores.get(&store.name).and_then(|s| s.current),
                 None => store.serving.number(),
             };
-            let found = open[first..].iter().position(|open| Some(open.number) == wanted);
+            let place_of = |wanted: Option<VersionNumber>| {
+                let found = open[first..].iter().position(|open| Some(open.number) == wanted);
+                found.map_or(NOT_OPEN, |at| (first + at) as u16)
+            };
+            let canary = membership.as_ref().and_then(|membership| {
+                let canary = membership.topology().stores.get(&store.name)?.canary.as_ref()?;
+                Some(Box::new(Canary {
+                    place: place_of(Some(canary.version)),
+                    number: canary.version,
+                    share: canary.reads.share_of(membership.node(), membership.zone()),
+                    meter: Arc::default(),
+                }))
+            });
             current.push(Current {
-                place: found.map_or(NOT_OPEN, |at| (first + at) as u16),
+                place: place_of(wanted),
                 number: wanted,
+                canary,
             });
         }
         let written = |store: &Arc<ServingStore>| {
@@ -349,6 +365,40 @@ impl Catalog {
     #[inline]
     pub fn current_number(&self, store: u16) -> Option<VersionNumber> {
         self.current[store as usize].number
+    }
+
+    /// The canary of the store at this index, if one is under way.
+    #[inline]
+    pub fn canary(&self, store: u16) -> Option<&Canary> {
+        self.current[store as usize].canary.as_deref()
+    }
+
+    /// The number of the open version at an index.
+    pub fn number(&self, place: u16) -> VersionNumber {
+        self.open[place as usize].number
+    }
+
+    /// All stores with a canary under way.
+    pub fn canaries(&self) -> impl Iterator<Item = (&Arc<ServingStore>, &Canary)> {
+        let stores = self.stores.iter().zip(&self.current);
+        stores.filter_map(|(store, current)| Some((store, current.canary.as_deref()?)))
+    }
+
+    /// Continues the counts of the former catalog.
+    fn continue_counts(&mut self, former: &Self) {
+        for (store, current) in self.stores.iter().zip(&mut self.current) {
+            let known = |canary: &Canary| -> Option<Arc<CanaryMeter>> {
+                let (_, before) = former
+                    .canaries()
+                    .find(|(before, counted)| before.id == store.id && counted.number == canary.number)?;
+                Some(Arc::clone(&before.meter))
+            };
+            if let Some(canary) = &mut current.canary
+                && let Some(meter) = known(canary)
+            {
+                canary.meter = meter;
+            }
+        }
     }
 
     /// The settings of the store at this index, if it is versioned.
@@ -513,7 +563,8 @@ impl SharedCatalog {
     }
 
     /// Replaces the catalog, for every request that begins from now on.
-    pub fn publish(&self, catalog: Catalog) {
+    pub fn publish(&self, mut catalog: Catalog) {
+        catalog.continue_counts(&self.current.load());
         let topology = catalog.membership().map(|membership| Arc::clone(membership.topology()));
         // First: a request that finds a store in the catalog finds it in the topology, too.
         self.topology.send_if_modified(|known| {

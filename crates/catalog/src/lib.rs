@@ -8,6 +8,7 @@
 //! It serves nothing, and decides nothing.
 
 mod access;
+mod canary;
 mod catalog;
 mod membership;
 mod schemas;
@@ -15,6 +16,7 @@ mod settings;
 mod streams;
 
 pub use access::{Access, Password, PasswordDigest, PeerAccess, SharedAccess, User, hash_password};
+pub use canary::{Canary, CanaryMeter};
 pub use catalog::{
     Catalog, EventStore, NOT_OPEN, Serving, ServingStore, SharedCatalog, StoreId, StoreTypes, VersionedStore,
     WrittenStore,

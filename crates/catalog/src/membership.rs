@@ -22,6 +22,8 @@ pub struct Membership {
     member: Member,
     schemas: StoreSchemas,
     streams: StoreStreams,
+    /// The zone of a router.
+    zone: Option<String>,
     /// The reply to `FONDACO.TOPOLOGY` for clients that may read all stores.
     whole: Arc<Description>,
     /// The replies for other users, by their rights. Users are configured, so their number is bounded.
@@ -61,6 +63,7 @@ impl Membership {
             member,
             schemas: StoreSchemas::default(),
             streams: StoreStreams::default(),
+            zone: None,
             without_quorum: OnceLock::new(),
         }
     }
@@ -80,6 +83,28 @@ impl Membership {
     /// The streams of its hybrid stores.
     pub fn streams(&self) -> &StoreStreams {
         &self.streams
+    }
+
+    /// The same, of a router in this zone. The topology says the zones of nodes.
+    #[must_use]
+    pub fn in_zone(self, zone: Option<String>) -> Self {
+        Self { zone, ..self }
+    }
+
+    /// The node that this process is, if it is one.
+    pub fn node(&self) -> Option<NodeId> {
+        match self.member {
+            Member::Node(node) => Some(node),
+            Member::Router(_) => None,
+        }
+    }
+
+    /// The zone of this process, if it is known.
+    pub fn zone(&self) -> Option<&str> {
+        match self.node() {
+            Some(node) => self.topology.nodes.get(&node).map(|node| &*node.zone),
+            None => self.zone.as_deref(),
+        }
     }
 
     /// The schemas of its stores.

@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, cluster, completions, config, deploy, drain, export, graph, hook, inspect, look_up, nodes,
-    push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
+    backup, balance, build, canary, cluster, completions, config, deploy, drain, export, graph, hook, inspect, look_up,
+    nodes, push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -60,6 +60,8 @@ pub enum Command {
     Deploy(deploy::DeployOptions),
     /// Cancel the running push of a store
     Cancel(push::CancelOptions),
+    /// Show, pause, resume, abort or promote the canary of a push
+    Canary(canary::SteerOptions),
     /// List the versions of a store
     Versions(versions::VersionsOptions),
     /// Return to an earlier version of a store, at once

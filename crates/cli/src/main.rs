@@ -94,6 +94,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Task(command) => commands::task::run(command, output),
         Command::Deploy(options) => commands::deploy::deploy(options, output),
         Command::Cancel(options) => commands::push::cancel(&options, output),
+        Command::Canary(options) => commands::canary::steer(&options, output),
         Command::Versions(options) => commands::versions::list(&options, output),
         Command::Rollback(options) => commands::versions::roll_back(&options, output),
         Command::Swap(options) => commands::versions::swap(&options, output),

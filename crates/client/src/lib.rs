@@ -74,7 +74,7 @@ pub use error::ClientError;
 pub use fields::{decode_query, encode_query};
 pub use fondaco_ids::{Multiplicity, SetAnswer, SetQuery};
 pub use fondaco_protocol::{TrustError, WireKey, refused_certificate, trusting};
-pub use options::{Partial, PutOptions, ReadOptions};
+pub use options::{CanaryChoice, Partial, PutOptions, ReadOptions};
 pub use read::{BatchReply, Chunk, PinnedStore};
 pub use sets::{Computed, SetOptions, What};
 pub use stats::{ClientStats, NodeStats};

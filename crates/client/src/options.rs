@@ -38,6 +38,20 @@ pub struct ReadOptions {
     /// A limit on the values of all requests that share it, in bytes; none by default. A key whose value exceeds it
     /// fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
     pub room: Option<Arc<ValueBudget>>,
+    /// Which version of a store with a canary under way is read.
+    pub canary: CanaryChoice,
+}
+
+/// Which version of a store with a canary under way a request reads. All its keys of the store are of one version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CanaryChoice {
+    /// As the terms of the canary say for the request's first key of the store, and for the zone of the client.
+    #[default]
+    ByFirstKey,
+    /// The current version.
+    Current,
+    /// That of the canary.
+    Canary,
 }
 
 /// Options of a write of one key of a versioned store.
@@ -86,6 +100,7 @@ impl Default for ReadOptions {
             strategy: None,
             fan_out: FanOut::default(),
             room: None,
+            canary: CanaryChoice::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use fondaco_model::cluster::{
     UserRecord,
 };
 use fondaco_model::versioned::VersionedChange;
-use fondaco_model::{NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{CanaryAction, NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 use fondaco_schema::Schema;
 
@@ -217,6 +217,13 @@ impl Operator {
         let push = self.store(name)?.push;
         let push = push.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
         Ok(push.version)
+    }
+
+    /// Pauses, resumes, aborts or promotes the canary of a store.
+    pub fn steer_canary(&self, name: &StoreName, action: CanaryAction) -> Result<(), ClusterError> {
+        self.change_store(name, |view| operator::steer_canary(view, name, action, now_unix_ms()))?;
+        tracing::info!(store = %name, ?action, "the canary is steered");
+        Ok(())
     }
 
     /// Makes kept versions of stores current, by one write.

@@ -37,6 +37,7 @@ struct Work {
     catalog: Arc<SharedCatalog>,
     peer_topology: PeerTopology,
     identity: Identity,
+    zone: Option<String>,
     record: RouterRecord,
     /// The session in which it is announced.
     announced: Option<u64>,
@@ -59,6 +60,7 @@ impl RouterWork {
             passes: ChangeWatcher::default(),
             mirror,
         });
+        let zone = access.zone.clone();
         let wanted = Arc::clone(catalog.topology_wanted());
         let mut work = Work {
             shared: Arc::clone(&shared),
@@ -66,6 +68,7 @@ impl RouterWork {
             catalog,
             peer_topology: PeerTopology::new(access, wanted, Arc::clone(&change_signal)),
             identity,
+            zone,
             record,
             announced: None,
         };
@@ -155,7 +158,8 @@ impl Work {
         let member = Member::Router(self.identity.clone());
         let membership = Membership::new(Arc::new(topology), member)
             .with_schemas(schemas)
-            .with_streams(streams);
+            .with_streams(streams)
+            .in_zone(self.zone.clone());
         self.catalog
             .publish(Catalog::default().in_cluster(Arc::new(membership)));
     }

@@ -102,6 +102,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             get(streams::changes),
         ),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
+        ("/v1/stores/{store}/canary", Method::POST, post(pushes::steer_canary)),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
         (
             "/v1/stores/{store}/versions/{version}/files/{file}",

@@ -39,6 +39,7 @@ use crate::{
         pushes::start,
         pushes::show,
         pushes::cancel,
+        pushes::steer_canary,
         files::get,
         uploads::begin,
         uploads::show,

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fondaco_api::{DryRunResource, ErrorResource, NewPush, PushResource};
+use fondaco_api::{CanaryRequest, DryRunResource, ErrorResource, NewPush, PushResource};
 use fondaco_decisions::operator::{OperatorError, PushTerms, SetPush};
 use fondaco_model::cluster::PushRecord;
 use fondaco_model::{PushState, StoreKind, StoreName, VersionNumber};
@@ -38,6 +38,10 @@ pub(super) async fn start(
     JsonBody(new): JsonBody<NewPush>,
 ) -> Result<Response, ApiError> {
     let run = run_of(&headers, &new)?;
+    if new.canary.is_some() && !new.with.is_empty() {
+        let message = "stores that become current together have no canary: leave out canary, or push them one by one without with";
+        return Err(ApiError::invalid(message));
+    }
     if new.dry_run {
         let run = app.blocking(move |app| {
             check_kind(app, &name)?;
@@ -75,6 +79,7 @@ pub(super) async fn start(
                 if_current: new.if_current.filter(|_| own),
                 run: run.clone(),
                 again: new.again,
+                canary: new.canary.clone(),
                 ..set
             };
             let store = store.clone();
@@ -188,6 +193,24 @@ pub(super) async fn cancel(
     let push = app.blocking(move |app| {
         let version = app.operator.cancel_push(&name, version)?;
         app.wait_dropped(&name, version);
+        status(app, &name, None)
+    });
+    Ok(Json(push.await?))
+}
+
+/// Pause, resume, abort or promote the canary of the push under way. A promoted version becomes current as soon as the leader has seen
+/// the request.
+#[utoipa::path(post, path = "/v1/stores/{store}/canary", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = CanaryRequest, responses(
+    (status = 200, description = "The push, with its canary", body = PushResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, no_canary, canary_not_begun", body = ErrorResource),
+))]
+pub(super) async fn steer_canary(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    JsonBody(request): JsonBody<CanaryRequest>,
+) -> Result<Json<PushResource>, ApiError> {
+    let push = app.blocking(move |app| {
+        app.operator.steer_canary(&name, request.action)?;
         status(app, &name, None)
     });
     Ok(Json(push.await?))

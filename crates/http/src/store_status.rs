@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use fondaco_agent::AgentWork;
 use fondaco_api::{
-    AbsentNode, PushResource, ReplicaResource, StoreResource, VersionResource, VersionState, WithoutQuorum,
+    AbsentNode, CanaryNode, CanaryResource, PushResource, ReplicaResource, StoreResource, VersionResource,
+    VersionState, WithoutQuorum,
 };
 use fondaco_cluster::Mirror;
 use fondaco_decisions::{unready_partition, used_bytes};
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, StoreRecord, Topology};
-use fondaco_model::{NodeId, PartitionSet, PushState, StoreChange, StreamChange, VersionNumber};
+use fondaco_model::{CanaryRecord, NodeId, PartitionSet, PushState, StoreChange, StreamChange, VersionNumber};
+use fondaco_protocol::now_unix_ms;
 
 /// The inputs of the status of stores.
 pub(crate) struct Seen<'a> {
@@ -120,6 +122,7 @@ impl<'a> Seen<'a> {
             only.bytes_total = own.bytes_total;
             only.seconds_left = own.seconds_left;
         }
+        let canary = push.canary.map(|canary| canary_resource(canary, &nodes));
         let sum = |of: fn(&ReplicaReport) -> u64| nodes.values().map(of).sum::<u64>();
         let (done, total) = (sum(|node| node.bytes_done), sum(|node| node.bytes_total));
         let fetching = nodes.values().filter(|node| node.state == ReplicaState::Fetching);
@@ -151,6 +154,7 @@ impl<'a> Seen<'a> {
             run: push.run,
             repeated: false,
             with: push.with,
+            canary,
             nodes: replicas(nodes),
             absent,
         })
@@ -171,6 +175,26 @@ impl<'a> Seen<'a> {
             since_unix_ms: since(node),
         });
         absent.collect()
+    }
+}
+
+/// A canary, with the counts that nodes report, or those at its end.
+fn canary_resource(canary: CanaryRecord, nodes: &BTreeMap<NodeId, ReplicaReport>) -> CanaryResource {
+    let of_node = |(node, report): (&NodeId, &ReplicaReport)| {
+        let (node, counts) = (node.get(), report.canary?);
+        Some(CanaryNode { node, counts })
+    };
+    let nodes: Vec<CanaryNode> = nodes.iter().filter_map(of_node).collect();
+    let mut counts = canary.counts;
+    nodes.iter().for_each(|node| counts.add(&node.counts));
+    CanaryResource {
+        elapsed_ms: canary.elapsed_ms(now_unix_ms()),
+        terms: canary.terms,
+        state: canary.state,
+        against: canary.against,
+        reason: canary.reason,
+        counts,
+        nodes,
     }
 }
 

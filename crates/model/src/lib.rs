@@ -4,6 +4,7 @@
 //! Time, where it matters, is passed in. So it can be tested by properties, and a simulated cluster
 //! can drive it.
 
+mod canary;
 pub mod cluster;
 mod compatibility;
 mod data_loss;
@@ -33,6 +34,10 @@ mod version;
 pub mod versioned;
 mod word;
 
+pub use canary::{
+    CanaryAction, CanaryBounds, CanaryCounts, CanaryError, CanaryReads, CanaryRecord, CanaryState, CanaryTerms,
+    ReadCanary, Share, is_in_share,
+};
 pub use compatibility::Compatibility;
 pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreChange, StoreDefinition, StoreKind};
@@ -46,7 +51,7 @@ pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{Member, Move, Placement, PlacementError, Plan, Shares, place, rearrange, replan};
-pub use protocol::{PROTOCOL, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release, plays_next_release, protocol};
+pub use protocol::{PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release, plays_next_release, protocol};
 pub use push::{PushEvent, PushState, PushStateError};
 pub use registry_address::{RegistryAddress, RegistryAddressError};
 pub use retention::{VersionSet, VersionSetError};

@@ -40,6 +40,9 @@ pub const PROTOCOL_OF_EVENT_WRITES: u32 = 2;
 /// The protocol from which on all members know records of stores that are pushed and swapped together.
 pub const PROTOCOL_OF_SETS: u32 = 2;
 
+/// The protocol from which on all members know canaries: in the record of a push, and in the reports of nodes.
+pub const PROTOCOL_OF_CANARIES: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

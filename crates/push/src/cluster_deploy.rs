@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_admin::{AdminError, Client};
 use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
-use fondaco_model::{PushState, StoreName, VersionNumber};
+use fondaco_model::{CanaryTerms, PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
@@ -46,6 +46,8 @@ pub(crate) struct Built<'a> {
     pub again: bool,
     /// The versions of other stores, a path or a URL each, that become current by the same write.
     pub with: &'a BTreeMap<StoreName, String>,
+    /// The terms of its canary, if it has one.
+    pub canary: Option<&'a CanaryTerms>,
 }
 
 /// The result of a deploy, as JSON.
@@ -112,6 +114,7 @@ pub(crate) fn deploy_to_cluster(
         if_current: built.if_current,
         run: built.run.map(str::to_owned),
         again: built.again,
+        canary: built.canary.cloned(),
     };
     let push = begin(client, built.store, &request, job)?;
     *begun = true;

@@ -114,6 +114,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         run: rollout.run(),
         again: rollout.again,
         with: &options.with,
+        canary: rollout.canary.as_ref(),
     };
     let rolled = rollout.deploy(&version, job, |_| Ok(()));
     Ok(Outcome::new(&version, rolled, None, Some(place.clone())))
@@ -134,6 +135,7 @@ pub fn check_only(endpoint: &Endpoint, options: &Deploy, again: bool) -> Result<
         run: None,
         again,
         with: sources(&options.with)?,
+        canary: None,
     };
     Ok(endpoint
         .client()?

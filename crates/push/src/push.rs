@@ -184,6 +184,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         run: rollout.run(),
         again: rollout.again,
         with: &options.with,
+        canary: rollout.canary.as_ref(),
     };
     let rolled = rollout.deploy(&version, job, prepare);
     let kept = match &rolled.error {
@@ -229,6 +230,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         run: rollout.run(),
         again: false,
         with: &BTreeMap::new(),
+        canary: None,
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)

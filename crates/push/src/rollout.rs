@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_admin::{Client, Endpoint};
 use fondaco_api::PushResource;
-use fondaco_model::StoreName;
+use fondaco_model::{CanaryTerms, StoreName};
 use serde::Serialize;
 
 use crate::cluster_deploy::{Built, deploy_to_cluster, push_of_run};
@@ -32,6 +32,8 @@ pub struct Clusters {
     pub run: Option<String>,
     /// Whether the version is deployed even if its content is that of the current one.
     pub again: bool,
+    /// The terms of the canary in each cluster, if there is to be one.
+    pub canary: Option<CanaryTerms>,
 }
 
 impl Clusters {
@@ -43,6 +45,7 @@ impl Clusters {
             pause: Duration::ZERO,
             run: None,
             again: false,
+            canary: None,
         }
     }
 }
@@ -62,6 +65,7 @@ pub(crate) struct Rollout {
     clusters: Vec<Cluster>,
     pub(crate) is_several: bool,
     pub(crate) again: bool,
+    pub(crate) canary: Option<CanaryTerms>,
     pause: Duration,
     /// The id of the run. To several clusters every run has one.
     run: Option<String>,
@@ -130,6 +134,7 @@ impl Rollout {
                 .collect::<Result<_, PushError>>()?,
             is_several: clusters.is_several,
             again: clusters.again,
+            canary: clusters.canary.clone(),
             pause: clusters.pause,
             run: clusters.run.clone().or_else(|| clusters.is_several.then(new_run)),
         })

@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod balance;
 pub mod build;
+pub mod canary;
 pub mod cluster;
 mod compact;
 pub mod completions;

@@ -10,6 +10,7 @@ use fondaco_model::cluster::ReplicaState;
 use fondaco_push::{Job, Note, Observer, Progress, with_causes};
 
 use super::build;
+use super::canary;
 use super::push_outcome::cluster_text;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
@@ -215,6 +216,9 @@ fn waiting_text(absent: &AbsentNode) -> String {
 
 /// Shows the progress of a push, or the reason that it waits if all files are there.
 fn show(display: &mut Display, push: &PushResource) {
+    if let Some(running) = push.canary.as_ref().filter(|canary| canary.against.is_some()) {
+        return display.show_waiting(canary::line(push.version, running).trim_end());
+    }
     if is_waiting(push) {
         return display.show_waiting(&problems(&push.nodes).join("; "));
     }

@@ -13,6 +13,7 @@ use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{Placement, PushState};
 use serde::Serialize;
 
+use super::canary;
 use super::nodes;
 use super::push_progress::state_text;
 use super::stream_options;
@@ -277,6 +278,9 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     let ready = current.map_or_else(|| "-".to_owned(), |version| ready_text(store, version, nodes));
     let late: Vec<String> = store.late.iter().map(u32::to_string).collect();
     let push = store.push.as_ref().map_or_else(String::new, |push| {
+        if let (PushState::Ready, Some(canary)) = (push.state, &push.canary) {
+            return canary::line(push.version, canary).trim_end().to_owned();
+        }
         let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
         match (push.state, &push.error) {
             (PushState::Fetching, _) => format!("{state}: {}", state_text(push)),

@@ -12,6 +12,7 @@ use fondaco_push::{Clusters, Topic};
 use fondaco_stream::TopicAddress;
 
 use super::WrongUsage;
+use super::canary::CanaryOptions;
 use crate::control_port::ControlPort;
 use crate::output;
 
@@ -40,6 +41,9 @@ pub struct RolloutOptions {
     /// request sees some of them, or none does. May be repeated
     #[arg(long = "with", value_name = "STORE=URL", value_parser = store_and_place)]
     with: Vec<(StoreName, String)>,
+
+    #[command(flatten)]
+    canary: CanaryOptions,
 }
 
 fn store_and_place(text: &str) -> Result<(StoreName, String), String> {
@@ -85,6 +89,7 @@ impl RolloutOptions {
             pause: Duration::from_millis(self.pause.unwrap_or(0)),
             run: self.run.clone(),
             again: self.again,
+            canary: self.canary.terms(),
         })
     }
 }

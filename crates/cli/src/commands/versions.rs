@@ -4,6 +4,7 @@ use clap::Args;
 use fondaco_api::{PushResource, RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
 use fondaco_model::{StoreName, VersionNumber};
 
+use super::canary;
 use super::push_progress::{problems, state_text};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
@@ -115,8 +116,10 @@ fn serves(store: &StoreResource) -> String {
 /// The push under way, and the reason that it waits, in a line.
 pub fn push_text(push: &PushResource) -> String {
     let state = format!("{:?}", push.state).to_lowercase();
+    let canary = push.canary.as_ref();
+    let canary = canary.map_or_else(String::new, |canary| canary::line(push.version, canary));
     format!(
-        "version {} is being pushed, {state}: {}\n",
+        "version {} is being pushed, {state}: {}\n{canary}",
         push.version,
         state_text(push)
     )

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_api::{DecisionList, DecisionResource, PlanResource};
+use fondaco_api::{DecisionList, DecisionResource, PlanResource, PushResource};
 use fondaco_decisions::balance::{BalanceInput, Outcome, decide};
+use fondaco_model::StoreName;
 use serde::Serialize;
 
-use super::rebalance;
+use super::{canary, rebalance};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -20,11 +21,16 @@ use crate::output::{self, Output, table};
 Example:
   fondaco why
   fondaco why 17 --replay
+  fondaco why --store pymk
   fondaco why 17 --json > decision.json && fondaco why --replay-file decision.json")]
 pub struct WhyOptions {
     /// The number of a decision; without it, the last ones are listed
     #[arg(value_name = "DECISION")]
     decision: Option<u64>,
+
+    /// Explain the canary of the last push of this store, in place of decisions
+    #[arg(long, value_name = "STORE", conflicts_with_all = ["decision", "moves", "replay_file"])]
+    store: Option<StoreName>,
 
     /// How many decisions are listed
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=3000), conflicts_with = "decision")]
@@ -68,6 +74,10 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
         return replay(decision, output);
     }
     let client = options.node.client()?;
+    if let Some(name) = &options.store {
+        let push: PushResource = client.get(&format!("/v1/stores/{name}/push"))?;
+        return output.result(&push, |push| canary::explain(name, push));
+    }
     let Some(number) = options.decision else {
         let query = format!("/v1/decisions?count={}&moves={}", options.last, options.moves);
         let list: DecisionList = client.get(&query)?;

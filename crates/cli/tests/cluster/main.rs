@@ -4,6 +4,7 @@
 
 mod backups;
 mod balance;
+mod canaries;
 mod changes;
 mod clocks;
 mod cluster;

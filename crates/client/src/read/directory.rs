@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_model::cluster::{Topology, TopologyStore};
-use fondaco_model::{EVERYWHERE, NodeId, PartitionId, StoreName};
+use fondaco_model::{EVERYWHERE, NodeId, PartitionId, StoreName, is_in_share};
 
 use super::health::{HealthPolicy, NodeHealth};
 use super::planner::Turns;
@@ -29,6 +29,8 @@ pub struct Directory {
     groups: usize,
     /// Whether a store says which nodes requests ask.
     has_fan_outs: bool,
+    /// The zone of the client.
+    zone: Option<Box<str>>,
     /// The queues of round-robin, which are kept from one directory to the next.
     turns: Arc<Turns>,
 }
@@ -111,6 +113,7 @@ impl Directory {
             members,
             owners,
             everyone,
+            zone: zone.map(Into::into),
         }
     }
 
@@ -132,6 +135,12 @@ impl Directory {
     /// Whether a store says which nodes requests ask that do not say it themselves.
     pub fn has_fan_outs(&self) -> bool {
         self.has_fan_outs
+    }
+
+    /// Whether a request of this client whose first key of a store is this one reads the canary of the store.
+    pub(super) fn takes_canary(&self, store: &TopologyStore, key: &[u8]) -> bool {
+        let canary = store.canary.as_ref();
+        canary.is_some_and(|canary| is_in_share(canary.reads.share_of(None, self.zone.as_deref()), key))
     }
 
     /// The queues of the partitions' nodes.

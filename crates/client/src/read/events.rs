@@ -201,6 +201,8 @@ impl Read {
             self.give_up_key(key as usize, ClientError::Refused { node, message }, env);
         }
         if !redirected.is_empty() {
+            // The canary has ended, or the node lacks its version: all keys of the store are read from the current one.
+            self.parts[part].is_canary = false;
             if !std::mem::replace(&mut self.parts[part].in_flux, true) {
                 self.backoff.want_refresh();
             }

@@ -26,7 +26,7 @@ use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::operation::{AskId, Environment, Operation, Outgoing};
-use crate::options::{Partial, ReadOptions};
+use crate::options::{CanaryChoice, Partial, ReadOptions};
 
 /// The most keys of one request.
 pub const KEYS_MAX: usize = 1 << 20;
@@ -213,7 +213,7 @@ impl Read {
             let same = |part: &u16| self.parts[usize::from(*part)].name.as_str() == key.store();
             let part = match last.filter(same) {
                 Some(part) => Ok(part),
-                None => self.part_of(key.store(), &directory, &mut part_of_id),
+                None => self.part_of(key, &directory, &mut part_of_id),
             };
             last = part.as_ref().ok().copied();
             self.states.push(KeyState {
@@ -232,15 +232,23 @@ impl Read {
     }
 
     /// The part of a store, made if this is its first key.
-    fn part_of(&mut self, name: &str, directory: &Directory, part_of_id: &mut Vec<u16>) -> Result<u16, ClientError> {
-        let Some((name, store)) = directory.store(name) else {
-            return Err(ClientError::UnknownStore { store: name.into() });
+    fn part_of(&mut self, key: &WireKey, directory: &Directory, part_of_id: &mut Vec<u16>) -> Result<u16, ClientError> {
+        let Some((name, store)) = directory.store(key.store()) else {
+            return Err(ClientError::UnknownStore {
+                store: key.store().into(),
+            });
         };
         let id = usize::from(store.id);
         if let Some(&part @ 1..) = part_of_id.get(id) {
             return Ok(part - 1);
         }
-        let part = Part::of(name, store).ok_or_else(|| ClientError::NoVersion { store: name.clone() })?;
+        let is_canary = match self.options.canary {
+            // Computations read current versions.
+            CanaryChoice::ByFirstKey => self.computation.is_none() && directory.takes_canary(store, key.key()),
+            CanaryChoice::Current => false,
+            CanaryChoice::Canary => true,
+        };
+        let part = Part::of(name, store, is_canary).ok_or_else(|| ClientError::NoVersion { store: name.clone() })?;
         self.parts.push(part);
         if self.keys.len() > 1 {
             part_of_id.resize(part_of_id.len().max(id + 1), 0);

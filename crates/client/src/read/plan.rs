@@ -7,7 +7,7 @@ use fondaco_model::VersionNumber;
 use smallvec::SmallVec;
 
 use super::machine::{COMPUTATION_KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX};
-use super::state::{KeyPlaces, Part, Purpose, Sub};
+use super::state::{KeyPlaces, Part, Purpose, Sub, version_of};
 use crate::error::ClientError;
 use crate::operation::{AskId, Environment};
 
@@ -233,7 +233,7 @@ impl Read {
                 self.give_up_part(place, &ClientError::UnknownStore { store }, env);
                 continue;
             };
-            let Some(version) = store.current else {
+            let Some(version) = version_of(store, part.is_canary) else {
                 let store = part.name.clone();
                 self.give_up_part(place, &ClientError::NoVersion { store }, env);
                 continue;

@@ -35,6 +35,8 @@ pub(super) struct Part {
     pub(super) id: u16,
     /// The version at which all its keys are read.
     pub(super) version: VersionNumber,
+    /// Whether this is the version of the store's canary.
+    pub(super) is_canary: bool,
     /// Raised whenever the store or the version changes: answers to earlier requests do not count.
     pub(super) generation: u32,
     /// A node contradicted the topology: a newer topology may change the version.
@@ -42,16 +44,23 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The part of a store, at its current version; `None` if it has no version.
-    pub(super) fn of(name: &StoreName, store: &TopologyStore) -> Option<Self> {
+    /// The part of a store, at the version of its canary or at its current version; `None` if it has no version.
+    pub(super) fn of(name: &StoreName, store: &TopologyStore, is_canary: bool) -> Option<Self> {
         Some(Self {
             name: name.clone(),
             id: store.id,
-            version: store.current?,
+            version: version_of(store, is_canary)?,
+            is_canary,
             generation: 0,
             in_flux: false,
         })
     }
+}
+
+/// The version of a store that a part reads: the current one, if it has no canary.
+pub(super) fn version_of(store: &TopologyStore, is_canary: bool) -> Option<VersionNumber> {
+    let canary = store.canary.as_ref().filter(|_| is_canary);
+    canary.map_or(store.current, |canary| Some(canary.version))
 }
 
 /// Why a sub-request is sent.

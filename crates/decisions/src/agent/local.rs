@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::VersionDetail;
-use fondaco_model::{PartitionCount, PartitionSet, StoreName, VersionNumber};
+use fondaco_model::{CanaryCounts, PartitionCount, PartitionSet, StoreName, VersionNumber};
 
 /// A version of a store.
 pub type ReplicaKey = (StoreName, VersionNumber);
@@ -19,6 +19,8 @@ pub struct LocalReplicas {
     pub fetched_bytes: BTreeMap<ReplicaKey, u64>,
     /// The versioned stores with anything on the node.
     pub versioned: BTreeMap<StoreName, LocalVersioned>,
+    /// The counts of canaries under way.
+    pub canaries: BTreeMap<ReplicaKey, CanaryCounts>,
 }
 
 /// The partitions of a versioned store.

@@ -137,6 +137,7 @@ impl Agent {
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             reads_stream: has_files && !open.covers(&want.owned),
             error: error(version.and_then(|version| version.damage.as_ref()), failures).or(stream_error),
+            canary: local.canaries.get(key).copied(),
         }
     }
 }
@@ -157,6 +158,7 @@ fn without_progress(report: &ReportRecord) -> ReportRecord {
         replica.bytes_done = 0;
         replica.bytes_total = 0;
         replica.seconds_left = None;
+        replica.canary = None;
     }
     for store in report.stores.values_mut() {
         (store.keys, store.bytes) = (0, 0);

@@ -7,6 +7,7 @@
 //! Each change depends on the revisions of all entries that it was decided on. If another change came first, it fails,
 //! and the next look decides anew.
 
+mod canary;
 mod moves;
 mod nodes;
 mod plan;
@@ -214,7 +215,15 @@ impl Controller {
             };
             missing.push((node, given_up));
         }
-        push::step(store, push.version, &reports.layout, &missing)
+        let fetched = push::step(store, push.version, &reports.layout, &missing);
+        match &push.canary {
+            None => fetched,
+            Some(of_push) => {
+                let nodes = reports.layout.owned.keys();
+                let counts = nodes.filter_map(|&node| reports.replica(node, push.version)?.canary);
+                canary::step(store, push.version, of_push, fetched, counts, input.now.unix_ms)
+            }
+        }
     }
 
     /// The nodes that must not be asked for a store, since they do not have its current version.

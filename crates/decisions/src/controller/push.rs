@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::{ClusterView, PushRecord, ReplicaReport, ReplicaState, Revised, StoreRecord};
-use fondaco_model::{NodeId, PushEvent, StoreName, VersionNumber};
+use fondaco_model::{CanaryCounts, NodeId, PushEvent, StoreName, VersionNumber};
 
 use super::Input;
 use crate::agent::FETCH_ATTEMPTS_MAX;
@@ -45,6 +45,17 @@ pub(super) enum Step {
     Swap {
         /// These get it later.
         late: Vec<NodeId>,
+    },
+    /// It answers a share of the reads first.
+    BeginCanary,
+    /// Another step ends its canary.
+    EndCanary {
+        /// What the nodes counted.
+        counts: CanaryCounts,
+        /// Why it ends.
+        reason: String,
+        /// The step.
+        step: Box<Step>,
     },
     /// It fails.
     Fail {
@@ -244,6 +255,22 @@ impl Step {
                     store.versions.expire(store.definition.backups);
                     store.late = late.into_iter().collect();
                 }
+            }
+            Self::BeginCanary => {
+                let current = store.versions.current();
+                if let Some(push) = store.push.as_mut() {
+                    push.advance(PushEvent::Fetched, now_unix_ms);
+                    if let Some(canary) = &mut push.canary {
+                        canary.against = current;
+                        canary.run(now_unix_ms);
+                    }
+                }
+            }
+            Self::EndCanary { counts, reason, step } => {
+                if let Some(canary) = store.push.as_mut().and_then(|push| push.canary.as_mut()) {
+                    (canary.counts, canary.reason) = (counts, Some(reason));
+                }
+                return step.apply(&store, now_unix_ms);
             }
             Self::Fail { reason } => {
                 if let Some(push) = store.push.as_mut() {

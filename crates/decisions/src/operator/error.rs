@@ -230,6 +230,31 @@ pub enum OperatorError {
         /// The others.
         others: Vec<StoreName>,
     },
+    /// No canary of the store is under way.
+    #[error("store {store:?} has no canary under way: begin one with a push: fondaco push {store} … --canary 5%")]
+    NoCanary {
+        /// The store.
+        store: StoreName,
+    },
+    /// The version of the canary is still being fetched.
+    #[error(
+        "the canary of store {store:?} has not begun: nodes still fetch version {version}; wait for them, or cancel the push: \
+         fondaco cancel {store}"
+    )]
+    CanaryNotBegun {
+        /// The store.
+        store: StoreName,
+        /// The version being pushed.
+        version: VersionNumber,
+    },
+    /// The canary would take no reads.
+    #[error("the canary of store {store:?} would take no reads: there is no {what}: see fondaco nodes")]
+    CanaryNowhere {
+        /// The store.
+        store: StoreName,
+        /// The missing node or zone, for people.
+        what: String,
+    },
     /// Another push of the store is in progress.
     #[error(
         "push of version {version} of store {store:?} is in progress: wait for it, or cancel it: fondaco cancel {store}"

@@ -5,6 +5,7 @@
 //! came first, it looks again, and computes the change again.
 
 mod adoption;
+mod canary;
 mod count;
 mod dropping;
 mod error;
@@ -18,6 +19,7 @@ mod user;
 mod version;
 
 pub use adoption::{Present, accept, adopt};
+pub use canary::steer_canary;
 pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
 pub use node::{forget_node, mark_node};

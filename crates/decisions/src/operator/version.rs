@@ -1,7 +1,10 @@
 //! Pushes, swaps and rolls back versions.
 
 use fondaco_model::cluster::{ClusterView, PushRecord, Revised, StoreRecord, VersionDetail, VersionEvents};
-use fondaco_model::{PushEvent, PushState, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{
+    CanaryReads, CanaryRecord, CanaryTerms, PROTOCOL_OF_CANARIES, PushEvent, PushState, StoreKind, StoreName,
+    VersionNumber,
+};
 
 use super::OperatorError;
 use crate::change::{Change, Write};
@@ -31,6 +34,8 @@ pub struct PushTerms {
     pub run: Option<String>,
     /// Whether to push a version with the content of the current one.
     pub again: bool,
+    /// The terms of its canary, if it has one.
+    pub canary: Option<CanaryTerms>,
 }
 
 /// The answer to a request for a push.
@@ -79,6 +84,7 @@ pub fn push_once(
             ended_unix_ms: Some(now_unix_ms),
             run: terms.run,
             with: Default::default(),
+            canary: None,
         };
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
@@ -158,6 +164,7 @@ pub fn push(
         check_base(view, name, base, &detail.manifest_checksum)?;
     }
     detail.events = events_on_top(record, &terms, now_unix_ms)?;
+    check_canary(view, record, &terms)?;
     check_room(view, record)?;
     check_space_quota(record, detail.bytes)?;
     let mut record = record.clone();
@@ -177,6 +184,7 @@ pub fn push(
         ended_unix_ms: None,
         run: terms.run,
         with: Default::default(),
+        canary: terms.canary.map(CanaryRecord::new),
     });
     record.details.insert(version, detail);
     Ok(Change::of([Write::over(before, record)]))
@@ -222,6 +230,35 @@ fn events_on_top(
         ttl_ms: stream.ttl_ms,
         undated_unix_ms: expires.then(|| terms.undated_unix_ms.unwrap_or(data_unix_ms)),
     }))
+}
+
+/// Checks that all members know canaries, and that the nodes and zones of this one exist.
+fn check_canary(view: &ClusterView, record: &StoreRecord, terms: &PushTerms) -> Result<(), OperatorError> {
+    let Some(canary) = &terms.canary else {
+        return Ok(());
+    };
+    let store = record.definition.name.clone();
+    let in_force = view.protocol();
+    if in_force < PROTOCOL_OF_CANARIES {
+        let what = "--canary".to_owned();
+        return Err(OperatorError::NotYetSpoken { store, what, in_force });
+    }
+    let unknown = match &canary.reads {
+        CanaryReads::Share(_) => None,
+        CanaryReads::Nodes(nodes) => {
+            let unknown = nodes.iter().find(|node| !view.nodes.contains_key(node));
+            unknown.map(|node| format!("node {node}"))
+        }
+        CanaryReads::Zones(zones) => {
+            let has_zone = |zone: &&String| view.nodes.values().any(|node| node.record.zone == **zone);
+            let unknown = zones.iter().find(|zone| !has_zone(zone));
+            unknown.map(|zone| format!("node in zone {zone:?}"))
+        }
+    };
+    match unknown {
+        Some(what) => Err(OperatorError::CanaryNowhere { store, what }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that a store is not being pushed to, and that not too many others are.
@@ -342,7 +379,7 @@ pub(super) fn rollback_target(record: &StoreRecord) -> Result<VersionNumber, Ope
 }
 
 /// A store that is pushed to.
-fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
+pub(super) fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
     let store = super::store(view, name)?;
     match store.record.definition.kind {
         StoreKind::Batch | StoreKind::Hybrid => Ok(store),

@@ -4,6 +4,7 @@ mod admission;
 mod adoption;
 mod agent_drops;
 mod agent_fetches;
+mod canaries;
 mod data_node;
 mod fixture;
 mod hints;

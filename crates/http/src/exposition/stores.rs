@@ -5,8 +5,8 @@ use std::fmt;
 use fondaco_catalog::StoreId;
 use fondaco_decisions::used_bytes;
 use fondaco_fetch::FetchProgress;
-use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
+use fondaco_model::{CanaryCounts, PartitionSet};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
@@ -15,6 +15,9 @@ use super::encoding::histogram;
 
 /// A metric of a version: its name, its meaning, and how it is read.
 type OfVersion = (&'static str, &'static str, fn(&VersionDetail) -> u64);
+
+/// A metric of a canary, in the same form.
+type OfCanary = (&'static str, &'static str, fn(&CanaryCounts) -> u64);
 
 /// A metric of a fetch, in the same form.
 type OfFetch = (&'static str, &'static str, fn(&FetchProgress) -> u64);
@@ -91,6 +94,56 @@ impl Observed {
             "1 while the store is being pushed to",
             each(&view, pushing),
         )?;
+        let canary: [OfCanary; 9] = [
+            (
+                "canary_reads",
+                "keys that the new version of a canary under way answered",
+                |counts| counts.reads,
+            ),
+            (
+                "canary_current_reads",
+                "keys that the current version answered",
+                |counts| counts.current_reads,
+            ),
+            ("canary_compared", "keys looked up in both versions", |counts| {
+                counts.compared
+            }),
+            (
+                "canary_missing",
+                "of these, keys that only the current version has",
+                |counts| counts.missing,
+            ),
+            (
+                "canary_added",
+                "of these, keys that only the new version has",
+                |counts| counts.added,
+            ),
+            ("canary_changed", "of these, keys with another value", |counts| {
+                counts.changed
+            }),
+            (
+                "canary_errors",
+                "of these, keys that only the new version cannot read",
+                |counts| counts.errors,
+            ),
+            (
+                "canary_latency_microseconds",
+                "mean latency of the new version",
+                |counts| counts.mean_latencies_us().0,
+            ),
+            (
+                "canary_current_latency_microseconds",
+                "mean latency of the current version during a canary",
+                |counts| counts.mean_latencies_us().1,
+            ),
+        ];
+        for (name, help, of) in canary {
+            let counts = |store: &StoreRecord| {
+                let counts = self.agent.as_ref()?.canary_counts(&store.definition.name)?;
+                Some(of(&counts))
+            };
+            by_store(encoder, name, help, each(&view, counts))?;
+        }
         let fetch: [OfFetch; 4] = [
             (
                 "fetch_done_bytes",

@@ -12,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::joint::JointSwap;
+use crate::canary::{CanaryCounts, CanaryRecord, CanaryState};
 use crate::definition::StoreDefinition;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
@@ -225,6 +226,12 @@ impl StoreRecord {
         push.map(|push| push.version)
     }
 
+    /// The canary of the push under way, if its version answers reads.
+    pub fn canary(&self) -> Option<&CanaryRecord> {
+        let push = self.push.as_ref().filter(|push| !push.state.is_end())?;
+        push.canary.as_ref().filter(|canary| canary.takes_reads())
+    }
+
     /// Whether this version never became current, since its push failed or was cancelled.
     pub fn gave_up(&self, version: VersionNumber) -> bool {
         let push = self.push.as_ref().filter(|push| push.version == version);
@@ -370,6 +377,9 @@ pub struct PushRecord {
     /// The other stores whose versions become current with this one, by one write, and those versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub with: BTreeMap<StoreName, VersionNumber>,
+    /// Its canary: the version answers a share of the reads before it becomes current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryRecord>,
 }
 
 impl PushRecord {
@@ -378,6 +388,15 @@ impl PushRecord {
         if let Ok(state) = self.state.after(event) {
             self.state = state;
             self.ended_unix_ms = state.is_end().then_some(now_unix_ms);
+            let ended = match state {
+                PushState::Fetching | PushState::Ready => None,
+                PushState::Swapped => Some(CanaryState::Promoted),
+                PushState::Failed => Some(CanaryState::RolledBack),
+                PushState::Cancelled => Some(CanaryState::Aborted),
+            };
+            if let (Some(canary), Some(ended)) = (&mut self.canary, ended) {
+                canary.stop(ended, now_unix_ms);
+            }
         }
     }
 }
@@ -471,6 +490,9 @@ pub struct ReplicaReport {
     /// Why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The counts of a canary of this version on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryCounts>,
 }
 
 impl ReplicaReport {
@@ -485,6 +507,7 @@ impl ReplicaReport {
             seconds_left: None,
             reads_stream: false,
             error: None,
+            canary: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::record::NodeMark;
 use super::view::ClusterView;
+use crate::canary::ReadCanary;
 use crate::definition::StoreKind;
 use crate::fan_out::StoreFanOut;
 use crate::key_type::KeyType;
@@ -94,6 +95,9 @@ pub struct TopologyStore {
     pub kind: StoreKind,
     /// The version to read; `None` before the first was swapped in.
     pub current: Option<VersionNumber>,
+    /// The version that answers some reads in place of the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Box<ReadCanary>>,
     /// How many records the current version has, according to its manifest.
     pub records: u64,
     /// How many of a partition's owners hold it: the first ones; or [`EVERYWHERE`].
@@ -138,6 +142,7 @@ impl TopologyStore {
             id: 1,
             kind: StoreKind::Batch,
             current: Some(VersionNumber::FIRST),
+            canary: None,
             records: 0,
             replicas,
             late: BTreeSet::new(),
@@ -215,6 +220,10 @@ impl Topology {
                 id: record.id,
                 kind: record.definition.kind,
                 current: record.versions.current(),
+                canary: record.canary().and_then(|canary| {
+                    let (version, reads) = (record.pushing()?, canary.terms.reads.clone());
+                    Some(Box::new(ReadCanary { version, reads }))
+                }),
                 records: current.map_or(0, |detail| detail.records),
                 replicas: view.replicas(record) as u32,
                 late: record.late.clone(),

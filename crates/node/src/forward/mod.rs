@@ -69,6 +69,17 @@ pub(crate) struct StoreVersion {
 }
 
 impl StoreVersion {
+    /// The version that a read gets: that of the store's canary, if it takes part in one, or the current one.
+    pub(crate) fn of_read(catalog: &Catalog, store: u16, is_canary: bool) -> Option<Self> {
+        match catalog.canary(store).filter(|_| is_canary) {
+            None => Self::current(catalog, store),
+            Some(canary) => Some(Self {
+                store: catalog.stores()[store as usize].id,
+                version: canary.number,
+            }),
+        }
+    }
+
     /// The current version of the store at a place in the catalog; none before a first was swapped in.
     pub(crate) fn current(catalog: &Catalog, store: u16) -> Option<Self> {
         Some(Self {
@@ -182,7 +193,7 @@ impl Forwarder {
         let mut single_flights = Vec::new();
         let mut waiting: Vec<(usize, oneshot::Receiver<Answered>)> = Vec::new();
         for (at, wanted) in keys.iter().enumerate() {
-            let Some(source) = StoreVersion::current(catalog, wanted.store) else {
+            let Some(source) = StoreVersion::of_read(catalog, wanted.store, steered.is_canary) else {
                 answers.push(None);
                 missing.push(*wanted);
                 single_flights.push((at, None));

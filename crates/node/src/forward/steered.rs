@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fondaco_client::ReadOptions;
 use fondaco_client::read::{FanOut, named};
+use fondaco_client::{CanaryChoice, ReadOptions};
 use fondaco_model::StrategyName;
 use fondaco_resp::parse_integer;
 
@@ -14,6 +14,8 @@ pub(crate) struct Steered {
     strategy: Option<StrategyName>,
     groups: Option<usize>,
     pub(crate) until: Option<Instant>,
+    /// Whether stores are read at the versions of their canaries.
+    pub(crate) is_canary: bool,
 }
 
 impl Steered {
@@ -52,6 +54,14 @@ impl Steered {
         Self { until, ..self }
     }
 
+    /// The same, at the versions of the stores' canaries.
+    pub(crate) fn of_canary(self) -> Self {
+        Self {
+            is_canary: true,
+            ..self
+        }
+    }
+
     /// The time that is left for the request, if that is limited.
     pub(crate) fn time_left(self) -> Option<Duration> {
         let until = self.until?;
@@ -64,6 +74,10 @@ impl Steered {
         ReadOptions {
             deadline: self.time_left().unwrap_or(options.deadline),
             strategy: strategy.map(named).or(options.strategy),
+            canary: match self.is_canary {
+                true => CanaryChoice::Canary,
+                false => CanaryChoice::Current,
+            },
             fan_out: self.groups.map_or(options.fan_out, FanOut::Groups),
             ..options
         }

@@ -8,7 +8,7 @@ use fondaco_stream::Found;
 
 use super::refusal;
 use super::window::{KeyPlace, Window};
-use crate::forward::{Answered, Answers, Forwarder, StoreVersion, ValueAnswer};
+use crate::forward::{Answered, Answers, Forwarder, ValueAnswer};
 
 /// How many keys are read at a time.
 const AT_ONCE: usize = 8;
@@ -39,7 +39,7 @@ pub(super) async fn read(forwarder: &Forwarder, window: &Window, catalog: &Catal
                 let taken = room.take(bytes).map_err(|bytes_max| refusal::no_room(bytes_max).into());
                 taken.map(|()| value)
             });
-            let source = value.is_ok().then(|| StoreVersion::current(catalog, window.key(at).1));
+            let source = value.is_ok().then(|| window.source(at, catalog));
             each.push(Answered {
                 value,
                 source: source.flatten(),

@@ -6,6 +6,7 @@
 //! - `loop_memory`: memory that the connections of a loop use in turns;
 //! - `queue`: the requests of a connection on versioned stores, and writes to hybrid ones, in order, each with one source of its answer;
 //! - `window`: look-ups in versions, done together;
+//! - `canary`: a new version of a store against the current one;
 //! - `clients`: the connected clients, for `CLIENT` and for dropping silent and slow ones;
 //! - `wrong_passwords`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
@@ -15,6 +16,7 @@
 //! Loops share immutable data and counters, and nothing else.
 
 mod buffers;
+mod canary;
 mod clients;
 mod commands;
 mod connection;
@@ -47,6 +49,7 @@ use crate::compute::Compute;
 use crate::forward::Quotas;
 use crate::graph::{GraphQueries, Graphs};
 pub use buffers::BufferBudget;
+use canary::Comparisons;
 use clients::Clients;
 pub(crate) use queue::log_event;
 use wrong_passwords::WrongPasswords;
@@ -110,6 +113,7 @@ pub(crate) struct ServerState {
     /// Of writes.
     pub(crate) write_quotas: Quotas,
     pub(crate) compute: Compute,
+    pub(crate) comparisons: Comparisons,
     pub(crate) graphs: Graphs,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
@@ -200,6 +204,7 @@ impl Server {
             quotas: Quotas::new(),
             write_quotas: Quotas::new(),
             compute: Compute::start(loops.div_ceil(2)).map_err(ServerError::Loop)?,
+            comparisons: Comparisons::default(),
             started: Instant::now(),
             started_at: SystemTime::now(),
         });

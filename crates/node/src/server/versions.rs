@@ -23,7 +23,15 @@ pub(in crate::server) fn place_of(key: &[u8], store: u16, catalog: &Catalog) -> 
     if catalog.versioned(store).is_some() {
         return Ok(KeyPlace::Replicas);
     }
-    let version = catalog.current(store);
+    place_in(catalog.current(store), key, store, catalog)
+}
+
+/// The place of the answer for a key of a batch or hybrid store that is read at the version with this index.
+///
+/// # Errors
+/// As [`place_of`].
+#[inline]
+pub(in crate::server) fn place_in(version: u16, key: &[u8], store: u16, catalog: &Catalog) -> Result<KeyPlace, String> {
     if version != NOT_OPEN {
         let probe = catalog.version(version).probe(key);
         if probe.is_held() && catalog.overlay(version).is_none_or(|overlay| overlay.answers(key)) {

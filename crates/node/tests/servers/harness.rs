@@ -10,7 +10,8 @@ use fondaco_catalog::StoreSchemas;
 use fondaco_format::Version;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{
-    Identity, NodeId, PartitionCount, PartitionId, RoutingTable, StoreKind, StoreName, VersionNumber, slot_of_key,
+    CanaryCounts, Identity, NodeId, PartitionCount, PartitionId, RoutingTable, StoreKind, StoreName, VersionNumber,
+    slot_of_key,
 };
 use fondaco_node::{
     BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
@@ -229,6 +230,13 @@ impl Node {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The counts of the canary under way.
+    pub fn canary_counts(&self) -> CanaryCounts {
+        let catalog = self.catalog.load();
+        let (_, canary) = catalog.canaries().next().expect("a canary is under way");
+        canary.meter().counts()
     }
 
     pub fn count(&self, counter: Counter) -> u64 {

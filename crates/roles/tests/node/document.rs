@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, TestNode};
+use crate::harness::{Builds, TestNode, until};
 use crate::version_files::file_name;
 
 /// The document, made strict: an undocumented member of an answer is an error.
@@ -182,6 +182,19 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
         walk.node.client.ended_push();
         walk.get(push, "/v1/stores/pymk/push", 200);
     }
+    let canary = "/v1/stores/{store}/canary";
+    let steer = |walk: &mut Walk, action: &str, status| {
+        walk.post(canary, "/v1/stores/pymk/canary", json!({"action": action}), status);
+    };
+    steer(walk, "pause", 409);
+    let terms = json!({"source": builds.build(3), "canary": {"reads": "5%"}});
+    walk.post(pushes, "/v1/stores/pymk/pushes", terms, 202);
+    until("the canary to begin", || {
+        walk.node.client.get("/v1/stores/pymk/push")["canary"]["state"] == "running"
+    });
+    walk.get(push, "/v1/stores/pymk/push", 200);
+    steer(walk, "pause", 200);
+    steer(walk, "abort", 200);
     walk.delete(push, "/v1/stores/pymk/push", 409);
     walk.get("/v1/stores/{store}/versions", "/v1/stores/pymk/versions", 200);
     walk.post(

@@ -75,6 +75,40 @@ function plots(name, window_ms) {
     plot('p99, of the slowest node', byStore('p99_microseconds', most, step, name), microseconds, 100)));
 }
 
+/// Numbers of a canary that people compare.
+const CANARY = [
+  ['Reads', 'reads'], ['Compared', 'compared'], ['Missing', 'missing'], ['Added', 'added'], ['Changed', 'changed'], ['Errors', 'errors'],
+];
+
+const meanOf = (sum, number) => number ? microseconds(sum / number) : '–';
+
+/// The canary of a push: its counts, by node and summed, and what can be done with it.
+function canaryOf(page, { canary, version }, name, path) {
+  const steer = (action) => () => post(`${path}/canary`, { action });
+  const runs = ['running', 'paused'].includes(canary.state);
+  const rows = [...canary.nodes, { node: null, counts: canary.counts }];
+  return [
+    h('div', { class: 'heading' }, h('span', null, `Canary ${canary.terms.reads}`), badge(canary.state),
+      canary.against !== null && h('span', null, `${seconds(canary.elapsed_ms / 1000)} of ${seconds(canary.terms.time_ms / 1000)}, against version ${canary.against}`),
+      canary.state === 'running' && action('Pause', { key: 'pause', run: steer('pause') }),
+      canary.state === 'paused' && action('Resume', { key: 'resume', run: steer('resume') }),
+      runs && action('Promote', { key: 'promote', run: () => confirm({
+        title: `Promote version ${version} of ${name}`, verb: 'Promote', text: 'It becomes current at once, whatever was counted.', submit: steer('promote') }) }),
+      runs && action('Abort', { key: 'abort', danger: true, run: () => confirm({
+        title: `Abort the canary of ${name}`, verb: 'Abort', text: `Version ${version} is deleted.`, submit: steer('abort') }) })),
+    canary.reason && h('p', null, canary.reason),
+    table(page, {
+      id: 'canary', label: 'Counts of the canary', rows, key: ({ node }) => node ?? 'all',
+      columns: [
+        { name: 'Node', cell: ({ node }) => node === null ? 'all' : nodeLink(node) },
+        ...CANARY.map(([label, field]) => ({ name: label, cell: ({ counts }) => count(counts[field]) })),
+        { name: 'Latency', cell: ({ counts }) => meanOf(counts.latency_us, counts.timed) },
+        { name: 'Of the current version', cell: ({ counts }) => meanOf(counts.current_latency_us, counts.current_timed) },
+      ],
+    }),
+  ];
+}
+
 function progressOf(page, { push: last, name }, path) {
   const running = UNDER_WAY.includes(last.state);
   return section(running ? 'Push under way' : 'Last push',
@@ -89,6 +123,7 @@ function progressOf(page, { push: last, name }, path) {
       running && last.rate_bytes_per_second > 0 && ['rate', `${bytes(last.rate_bytes_per_second)}/s${last.rate_limit_bytes_per_second ? ` of ${bytes(last.rate_limit_bytes_per_second)}/s` : ''}`],
       last.absent.length > 0 && ['absent', last.absent.map(({ node }) => [nodeLink(node), ' '])],
     ]),
+    last.canary && canaryOf(page, last, name, path),
     last.nodes.length > 0 && table(page, {
       id: 'push', label: 'Progress of each node', rows: last.nodes, key: ({ node }) => node,
       columns: [

@@ -101,6 +101,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
         keys.filter(|&at| is(window.place(at))).collect()
     };
     let of_batch = keys_with(|place| matches!(place, KeyPlace::Nodes));
+    let (of_canary, of_batch): (Vec<_>, Vec<_>) = of_batch.into_iter().partition(|&at| window.reads_canary(at));
     let of_events = keys_with(|place| matches!(place, KeyPlace::Events(_)));
     let of_versioned = keys_with(|place| matches!(place, KeyPlace::Replicas));
     let mut others = Others {
@@ -109,7 +110,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     };
     let forwarder = &context.forwarder;
     let mut begun = None;
-    let (batch, versioned, events) = tokio::join!(
+    let (batch, canary, versioned, events) = tokio::join!(
         async {
             match &of_batch[..] {
                 [] => Answers::default(),
@@ -119,6 +120,15 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
                     Answers::default()
                 }
                 keys => forwarder.read(catalog, &wanted(window, keys), window.steered()).await,
+            }
+        },
+        async {
+            match &of_canary[..] {
+                [] => Answers::default(),
+                keys => {
+                    let steered = window.steered().of_canary();
+                    forwarder.read(catalog, &wanted(window, keys), steered).await
+                }
             }
         },
         async {
@@ -135,20 +145,26 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     );
     others.note(&of_events, events);
     others.note(&of_versioned, versioned);
+    others.note(&of_canary, canary);
     match begun {
         None => others.note(&of_batch, batch),
         Some(begun) => others.note_begun(begun),
     }
     // A single key is of one version, and so are those that are still awaited.
-    let repeated = match of_batch.is_empty() || window.key_count() == 1 || others.rest.is_some() {
+    let is_all_here = of_batch.is_empty() && of_canary.is_empty();
+    let repeated = match is_all_here || window.key_count() == 1 || others.rest.is_some() {
         true => Vec::new(),
         false => keys_of_several_versions(window, catalog, &others),
     };
-    if !repeated.is_empty() {
-        context.metrics.add(Counter::ForwardRepeats, repeated.len() as u64);
-        let keys = wanted(window, &repeated);
-        let answers = context.forwarder.read_anew(catalog, &keys, window.steered()).await;
-        others.note(&repeated, answers);
+    let (of_canary, of_current): (Vec<_>, Vec<_>) = repeated.into_iter().partition(|&at| window.reads_canary(at));
+    let steered = window.steered();
+    for (repeated, steered) in [(of_current, steered), (of_canary, steered.of_canary())] {
+        if !repeated.is_empty() {
+            context.metrics.add(Counter::ForwardRepeats, repeated.len() as u64);
+            let keys = wanted(window, &repeated);
+            let answers = context.forwarder.read_anew(catalog, &keys, steered).await;
+            others.note(&repeated, answers);
+        }
     }
     others
 }
@@ -252,11 +268,13 @@ fn wanted_at(window: &Window, at: usize) -> Wanted<'_> {
 /// look some up in its own, and others have answered from theirs. Stores may have been swapped together, so the keys of all are read
 /// again.
 fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others) -> Vec<usize> {
-    let mut sources: Vec<(u16, StoreVersion)> = Vec::new();
+    // In a pipeline, some requests to a store may read its canary.
+    let read = |at| (window.key(at).1, window.reads_canary(at));
+    let mut sources: Vec<((u16, bool), StoreVersion)> = Vec::new();
     let (mut is_of_catalog, mut is_mixed) = (true, false);
     for at in window.unpinned() {
-        let (_, store) = window.key(at);
-        let current = StoreVersion::current(catalog, store);
+        let store = read(at);
+        let current = window.source(at, catalog);
         let source = match &others.answers[at] {
             None => current,
             Some(answer) => answer.source,

@@ -578,8 +578,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    pub(super) fn end_window(&mut self, catalog: &Catalog) {
+    pub(super) fn end_window(&mut self, catalog: &Arc<Catalog>) {
         self.mute_from(self.window_start);
+        self.context.shared.comparisons.note_window(&self.window, catalog);
         let mut last = None;
         for (command, store) in self.window.commands(catalog) {
             last = Some(command);

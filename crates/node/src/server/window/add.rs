@@ -4,7 +4,9 @@
 //! not held here are counted as remote, and a request that this process may not pass on is refused
 //! before it waits for anything.
 
-use fondaco_catalog::Catalog;
+use std::time::Instant;
+
+use fondaco_catalog::{Canary, Catalog, NOT_OPEN};
 use fondaco_model::{Slot, SlotPrefix};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
@@ -15,7 +17,7 @@ use crate::server::commands::operation::Combined;
 use crate::server::queue::is_replica;
 use crate::server::refusal;
 use crate::server::session::Admission;
-use crate::server::versions::{Pinned, place_of};
+use crate::server::versions::{Pinned, place_in, place_of};
 
 /// The lengths of a window before a request was added to it.
 #[derive(Clone, Copy)]
@@ -23,6 +25,7 @@ struct Lengths {
     keys: usize,
     bytes: usize,
     remote: usize,
+    canary: usize,
 }
 
 impl Window {
@@ -43,7 +46,7 @@ impl Window {
         let before = self.lengths();
         for at in look_ups.keys {
             let wire_key = arguments.get(at, buffer).unwrap_or_default();
-            if let Err(error) = self.add_key(wire_key, admission) {
+            if let Err(error) = self.add_key(wire_key, before.keys, admission) {
                 self.return_to(before);
                 return Err(error);
             }
@@ -78,6 +81,7 @@ impl Window {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
             remote: self.remote,
+            canary: self.canary,
         }
     }
 
@@ -85,11 +89,13 @@ impl Window {
         self.keys.truncate(before.keys);
         self.key_bytes.truncate(before.bytes);
         self.remote = before.remote;
+        self.canary = before.canary;
         self.steered = None;
     }
 
+    /// Adds a key of the request whose keys begin at this place.
     #[inline]
-    fn add_key(&mut self, wire_key: &[u8], admission: &Admission<'_>) -> Result<(), String> {
+    fn add_key(&mut self, wire_key: &[u8], first: usize, admission: &Admission<'_>) -> Result<(), String> {
         let catalog = admission.catalog;
         let Some(colon) = memchr::memchr(b':', wire_key) else {
             return Err(refusal::no_colon(wire_key));
@@ -103,13 +109,29 @@ impl Window {
         if key.is_empty() {
             return Err(refusal::EMPTY_KEY.into());
         }
-        let place = place_of(key, store, catalog)?;
-        self.push_key(key, store, place, catalog);
+        let canary = catalog.canary(store);
+        let canary = canary.filter(|canary| self.takes_canary(canary, key, (store, first), catalog));
+        let place = match canary {
+            None => place_of(key, store, catalog)?,
+            Some(canary) => place_in(canary.place, key, store, catalog)?,
+        };
+        self.canary += usize::from(canary.is_some());
+        self.push_key(key, store, place, canary.is_some(), catalog);
         Ok(())
     }
 
+    /// Whether a key of a store with a canary is read from the canary's version: all keys of the store in a request are, or none. A
+    /// node that lacks that version reads the current one.
+    #[cold]
+    fn takes_canary(&mut self, canary: &Canary, key: &[u8], (store, first): (u16, usize), catalog: &Catalog) -> bool {
+        self.watched_since.get_or_insert_with(Instant::now);
+        let before = self.keys[first..].iter().find(|before| before.store == store);
+        let is_behind = || canary.place == NOT_OPEN && catalog.current(store) != NOT_OPEN;
+        before.map_or_else(|| canary.takes(key) && !is_behind(), |before| before.is_canary)
+    }
+
     #[inline]
-    fn push_key(&mut self, key: &[u8], store: u16, place: KeyPlace, catalog: &Catalog) {
+    fn push_key(&mut self, key: &[u8], store: u16, place: KeyPlace, is_canary: bool, catalog: &Catalog) {
         match place {
             KeyPlace::Version { version, .. } => self.has_events |= catalog.overlay(version).is_some(),
             _ => self.remote += 1,
@@ -121,6 +143,7 @@ impl Window {
             end: self.key_bytes.len() as u32,
             store,
             place,
+            is_canary,
         });
     }
 
@@ -145,10 +168,13 @@ impl Window {
         if (5..arguments.len()).any(|at| argument(at).is_empty()) {
             return Err(refusal::EMPTY_KEY.into());
         }
+        if admission.catalog.canary(store).is_some() {
+            self.watched_since.get_or_insert_with(Instant::now);
+        }
         for at in 5..arguments.len() {
             let (key, catalog) = (argument(at), admission.catalog);
             let probe = catalog.version(version).probe(key);
-            self.push_key(key, store, KeyPlace::Version { version, probe }, catalog);
+            self.push_key(key, store, KeyPlace::Version { version, probe }, false, catalog);
         }
         self.requests.push(Request {
             command: CommandId::FondacoRead,

@@ -15,6 +15,7 @@ mod events;
 use std::cell::{OnceCell, RefCell};
 use std::fmt::{self, Display};
 use std::sync::Arc;
+use std::time::Instant;
 
 use fondaco_catalog::{Catalog, StoreId};
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
@@ -26,7 +27,7 @@ use super::buffers::FREE_BYTES;
 use super::commands::look_ups::{LookUp, Said, write_late};
 use super::commands::operation::Combined;
 use super::refusal;
-use crate::forward::{Steered, ValueAnswer};
+use crate::forward::{Steered, StoreVersion, ValueAnswer};
 
 /// When a window holds this many keys, it is run before more requests are read.
 pub(in crate::server) const WINDOW_KEYS: usize = 64;
@@ -47,6 +48,10 @@ pub(in crate::server) struct Window {
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
     remote: usize,
+    /// How many keys are read from the version of a canary.
+    canary: usize,
+    /// Since when it has keys of stores with a canary.
+    watched_since: Option<Instant>,
     /// Whether there may be later events on top of what versions have for keys.
     has_events: bool,
     /// How many keys of hybrid stores the disk has to be read for first.
@@ -81,6 +86,8 @@ struct Key {
     /// The place of its store in [`Catalog::stores`].
     store: u16,
     place: KeyPlace,
+    /// Whether it is read from the version of its store's canary, and no version was named.
+    is_canary: bool,
 }
 
 /// The place of the answer for a key.
@@ -211,7 +218,9 @@ impl Window {
 
     /// Whether its values are sent as they come, in the order of its keys: it is one large batch.
     pub(in crate::server) fn is_streamed(&self) -> bool {
-        self.keys.len() >= STREAMED_KEYS_MIN && matches!(&self.requests[..], [one] if one.reply == Combined::Array)
+        self.keys.len() >= STREAMED_KEYS_MIN
+            && self.canary == 0
+            && matches!(&self.requests[..], [one] if one.reply == Combined::Array)
     }
 
     /// How many keys are looked up here.
@@ -247,6 +256,8 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.remote = 0;
+        self.canary = 0;
+        self.watched_since = None;
         self.has_events = false;
         self.cold_events = 0;
         self.known.clear();
@@ -270,6 +281,28 @@ impl Window {
             KeyPlace::Version { version, .. } => Some(catalog.version(version)),
             _ => None,
         }
+    }
+
+    /// Since when it has keys of stores with a canary, if it has any.
+    #[inline]
+    pub(in crate::server) fn watched_since(&self) -> Option<Instant> {
+        self.watched_since
+    }
+
+    /// How many requests it has.
+    pub(in crate::server) fn request_count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether the key at a place is read from the version of its store's canary, and no version was named.
+    pub(in crate::server) fn reads_canary(&self, at: usize) -> bool {
+        self.keys[at].is_canary
+    }
+
+    /// The version that the key at a place is read from, if no version was named.
+    pub(in crate::server) fn source(&self, at: usize, catalog: &Catalog) -> Option<StoreVersion> {
+        let key = &self.keys[at];
+        StoreVersion::of_read(catalog, key.store, key.is_canary)
     }
 
     /// The places of keys that are read from the current version, not from one that a request names.

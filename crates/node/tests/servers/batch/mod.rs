@@ -2,6 +2,7 @@
 
 mod harness;
 
+mod canaries;
 mod clients;
 mod faults;
 mod forwarding;
