@@ -31,7 +31,9 @@ fn create(cluster: &Cluster, name: &str, kafka: &Kafka, topic: &str, options: &[
     let csv = cluster.dir.path().join(format!("{name}.csv"));
     write_csv(&csv, (0..10).map(|key| (format!("base-{key}"), format!("{key}"))));
     let csv = csv.to_str().unwrap();
-    cluster.any().done(&["push", name, csv, "--key", "key", "--quiet"]);
+    cluster
+        .any()
+        .done(&["push", name, csv, "--key", "key", "--value", "value", "--quiet"]);
     for process in PROCESSES {
         until(&format!("{process} serves the store"), || {
             let found: RedisResult<Option<String>> = cluster.get(process).redis().get(format!("{name}:base-7"));

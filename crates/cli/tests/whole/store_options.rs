@@ -26,6 +26,7 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
         "max-lag" => ("5s", json!(5000)),
         "grace" => ("3days", json!(259_200_000)),
         "compact-every" => ("1day", json!(86_400_000)),
+        "acknowledge" => ("applied", json!("applied")),
         "partitioner" => ("any", json!("any")),
         "paused" => ("true", json!(true)),
         "engine" => ("disk", json!("disk")),

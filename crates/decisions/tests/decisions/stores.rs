@@ -3,8 +3,8 @@
 use fondaco_decisions::operator::{self, OperatorError, PlanRequest};
 use fondaco_model::cluster::{Announcement, ClusterView, ReplicaReport, ReplicaState};
 use fondaco_model::{
-    Copies, PROTOCOL_OF_TYPES, PartitionId, Placement, RoutingTable, STORES_MAX, StoreChange, StoreDefinition,
-    StoreKind, StreamChange, StreamSettings, StreamSource,
+    Acknowledge, Copies, PROTOCOL_OF_TYPES, PartitionId, Placement, RoutingTable, STORES_MAX, StoreChange,
+    StoreDefinition, StoreKind, StreamChange, StreamSettings, StreamSource, ValueType,
 };
 
 use crate::fixture::{Cluster, announcement, name, node, version, with_replicas};
@@ -60,6 +60,16 @@ fn limits_of_a_hybrid_store_wait_until_all_members_know_them() {
     let old = |created: Result<_, OperatorError>| matches!(created, Err(OperatorError::NotYetSpoken { .. }));
     assert!(old(operator::create_store(&cluster.view, hybrid(Some(5), None), 7)));
     assert!(old(operator::create_store(&cluster.view, hybrid(None, Some(5)), 7)));
+    let mut applied = hybrid(None, None);
+    if let Some(stream) = &mut applied.stream {
+        stream.acknowledge = Acknowledge::Applied;
+    }
+    assert!(old(operator::create_store(&cluster.view, applied, 7)));
+    let sets = StoreDefinition {
+        value_type: ValueType::Ids,
+        ..hybrid(None, None)
+    };
+    assert!(old(operator::create_store(&cluster.view, sets, 7)));
     let created = operator::create_store(&cluster.view, hybrid(None, None), 7).unwrap();
     assert!(cluster.apply(&created));
     let limited = StoreChange {

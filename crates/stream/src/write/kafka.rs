@@ -23,6 +23,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(5);
 
 /// How long the brokers may take to acknowledge an event, in milliseconds.
 const ACKNOWLEDGED_MS_MAX: &str = "5000";
+/// How long to wait before another attempt to connect, in milliseconds: clients wait for it.
+const RECONNECT_MS_MAX: &str = "1000";
 /// How many events wait for brokers, in all topics.
 const WAITING_MAX: &str = "100000";
 /// How long they are together, in KiB.
@@ -101,6 +103,9 @@ impl ProducerContext for Deliveries {
 
 impl KafkaTopics {
     pub(super) fn new(brokers: &str, properties: &BTreeMap<String, String>) -> Self {
+        let mut properties = properties.clone();
+        let backoff = properties.entry("reconnect.backoff.max.ms".to_owned());
+        backoff.or_insert_with(|| RECONNECT_MS_MAX.to_owned());
         let mut config = ClientConfig::new();
         let defaults = [
             ("linger.ms", "1"),
@@ -114,14 +119,14 @@ impl KafkaTopics {
         for (name, value) in defaults {
             config.set(name, value);
         }
-        for (name, value) in properties {
+        for (name, value) in &properties {
             config.set(name, value);
         }
         // All in-sync replicas have what is acknowledged, once, and in order.
         config.set("enable.idempotence", "true");
         config.set("bootstrap.servers", brokers);
         Self {
-            cluster: Arc::new(KafkaCluster::new(brokers, properties)),
+            cluster: Arc::new(KafkaCluster::new(brokers, &properties)),
             config,
             producer: OnceLock::new(),
             making: Mutex::default(),

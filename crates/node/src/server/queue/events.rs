@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_catalog::{Catalog, EventStore};
@@ -21,6 +21,9 @@ use crate::server::event_loop::LoopContext;
 use crate::server::versions::place_of;
 use crate::server::window::KeyPlace;
 use crate::server::{ServerState, events, refusal};
+
+/// How long a client waits for the acknowledgement: a little longer than the producer, which may notice late that it has given up.
+const ACKNOWLEDGED_MAX: Duration = Duration::from_secs(6);
 
 /// The part of a request that writes an event of one key.
 pub(in crate::server) struct EventPart {
@@ -103,9 +106,11 @@ pub(crate) fn log_event(
         false => drop(tokio::task::spawn_blocking(write)),
     }
     Ok(async move {
-        match acknowledged.await {
-            Ok(written) => written.map_err(|error| refused(&error)),
-            Err(_) => {
+        match tokio::time::timeout(ACKNOWLEDGED_MAX, acknowledged).await {
+            Ok(Ok(written)) => written.map_err(|error| refused(&error)),
+            // The producer is still trying, for a moment.
+            Err(_) => Err("TIMEOUT the event may have been written, and may take effect later: no broker has acknowledged it in time".into()),
+            Ok(Err(_)) => {
                 Err("TIMEOUT the event may have been written, and may take effect later: the process is ending".into())
             }
         }
