@@ -320,7 +320,7 @@ fn streams_of_other_stores_are_refused() {
         json!({"name": "a", "kind": "hybrid"}),
         json!({"name": "a", "kind": "hybrid", "stream": {"source": "logs"}}),
         json!({"name": "a", "kind": "hybrid", "stream": {"source": "log", "engine": "memory"}}),
-        json!({"name": "a", "kind": "hybrid", "value_type": "ids", "stream": {"source": "log"}}),
+        json!({"name": "a", "kind": "hybrid", "value_type": "graph", "stream": {"source": "log", "ttl_ms": 5}}),
     ] {
         client.refused("POST", "/v1/stores", store, 400, "invalid_request");
     }
