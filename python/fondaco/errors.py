@@ -130,7 +130,7 @@ CODES: dict[str, tuple[type[FondacoError], str]] = _table(
         "CONFLICT", "conflict", "push_in_progress", "base_changed", "unchangeable", "other_kind", "push_ended",
     ]),
     (BadInput, "correct the argument", [
-        "BADINPUT", "BADKEY", "ERR", "invalid_request", "wrong_usage", "invalid_source", "placement", "SCHEMACHANGED",
+        "BADINPUT", "BADKEY", "ERR", "invalid_request", "wrong_usage", "invalid_source", "placement", "SCHEMACHANGED", "swapped_together",
     ]),
     (WrongType, "use a store of this type of values: client.create_store(name, value_type=…)", ["WRONGTYPE", "not_a_graph"]),
     (Refused, "connect with user=, password= or token= that may do this", [

@@ -194,7 +194,8 @@ pub(super) fn step(
     })
 }
 
-/// The stores whose pushes end together with that of this one, in the order of their names; none if it is not being pushed to.
+/// The stores whose pushes end together with that of this one, in the order of their names; none if it is not being pushed to, or the
+/// view does not have the pushes of all of them yet, which began by one write.
 ///
 /// # Errors
 /// The step of the store, if the push of another one has ended otherwise.
@@ -207,15 +208,16 @@ pub(super) fn set_of<'a>(
     };
     let mut set = vec![store];
     for (name, &version) in &push.with {
-        let other = view
-            .stores
-            .get(name)
-            .filter(|other| other.record.pushing() == Some(version));
-        set.push(other.ok_or_else(|| Step::Fail {
-            reason: format!(
-                "the push of version {version} of store {name}, which it was to be swapped with, has ended"
-            ),
-        })?);
+        match view.stores.get(name) {
+            Some(other) if other.record.pushing() == Some(version) => set.push(other),
+            Some(other) if other.record.versions.last() < Some(version) => return Ok(Vec::new()),
+            Some(_) | None => {
+                let reason = format!(
+                    "the push of version {version} of store {name}, which it was to be swapped with, has ended"
+                );
+                return Err(Step::Fail { reason });
+            }
+        }
     }
     set.sort_by(|one, other| one.record.definition.name.cmp(&other.record.definition.name));
     Ok(set)

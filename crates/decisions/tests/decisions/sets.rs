@@ -106,6 +106,22 @@ fn if_one_fails_all_fail_and_say_which() {
 }
 
 #[test]
+fn a_leader_that_was_told_of_one_store_first_waits_for_the_others() {
+    let mut cluster = Cluster::of(2, 4, 2);
+    STORES.iter().for_each(|store| cluster.create(store));
+    let before = cluster.view.stores["b"].clone();
+    let pushes = pushes(&cluster, &STORES, &PushTerms::default());
+    cluster
+        .request(|view| Ok(operator::push_set(view, &pushes, 8)?.change.unwrap()))
+        .unwrap();
+    let after = cluster.view.stores.insert(name("b"), before).unwrap();
+    cluster.settle();
+    cluster.view.stores.insert(name("b"), after);
+    cluster.settle();
+    assert_eq!(states(&cluster), [PushState::Fetching; 3]);
+}
+
+#[test]
 fn one_that_is_cancelled_takes_the_others_with_it() {
     let mut cluster = pushing(&STORES);
     cluster

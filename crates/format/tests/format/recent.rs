@@ -79,7 +79,8 @@ fn the_hot_keys_of_the_version_before_are_in_memory_and_not_all_others() {
             return;
         };
         let after = version(dir.path(), 2, after.0, after.1);
-        assert_eq!(in_memory(&after).0, 0, "nothing was read yet");
+        // The headers of files were read.
+        assert!(in_memory(&after).0 < KEYS / HOT / 4, "nothing else was read yet");
         let mut steps = Vec::new();
         let read = after.read_as(std::slice::from_ref(&before), NO_LIMIT, &mut |bytes| {
             steps.push(bytes);
