@@ -42,7 +42,7 @@ pub fn read_options(given: Option<Reading>, deadline: Duration) -> Result<ReadOp
         hedge: given.hedge,
         strategy: strategy.map(named),
         fan_out: given.fan_out.map_or(FanOut::All, FanOut::Groups),
-        room: None,
+        ..ReadOptions::default()
     })
 }
 

@@ -31,7 +31,7 @@ Example:
   fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580
   fondaco push pymk 'connections/*.parquet' --key member --through kafka://kafka-1:9092/versions
   fondaco push pymk 'connections/*.parquet' --key member --upload --to east-1:6580,west-1:6580 --pause 10m
-  fondaco push pymk 'connections/*.parquet' --key member --with members=s3://versions/members-7")]
+  fondaco push pymk 'connections/*.parquet' --key member --with members=s3://versions/members-7
   fondaco push pymk 'connections/*.parquet' --key member --canary 5% --canary-time 10m")]
 pub struct PushOptions {
     #[command(flatten)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fondaco_client::{ClientError, Partial, ReadOptions};
+use fondaco_client::{CanaryChoice, ClientError, Partial, ReadOptions};
+use fondaco_model::{ReadCanary, Share, VersionNumber, is_in_share};
 
 use super::harness::{Cluster, id, keys, name, until, value_of, within};
 
@@ -28,6 +29,43 @@ async fn a_request_for_a_deleted_version_uses_the_current_one() {
         assert_eq!(value, Ok(Some(value_of(2, &key))));
     }
     assert_eq!(client.stats().reads.repins, 1);
+}
+
+#[tokio::test]
+async fn the_first_key_decides_on_a_canary_and_a_deleted_version_is_left() {
+    let cluster = Cluster::start(3, 2).await;
+    let client = cluster.client().await;
+    cluster.open("s", 2);
+    let canary = ReadCanary {
+        version: VersionNumber::new(2).unwrap(),
+        reads: "50%".parse().unwrap(),
+    };
+    cluster.change(|topology| topology.stores.get_mut("s").unwrap().canary = Some(Box::new(canary)));
+    let read = async |first: usize, canary: CanaryChoice| {
+        let mut all = keys(20);
+        all.rotate_left(first);
+        let options = ReadOptions {
+            canary,
+            ..within(5_000)
+        };
+        let reply = client.get_many(&all, &options).await.unwrap();
+        let version = reply.stores[0].version.get();
+        for (value, (_, key)) in reply.values.into_iter().zip(&all) {
+            assert_eq!(value, Ok(Some(value_of(version, key))));
+        }
+        (version, is_in_share(Share::percent(50), all[0].1.as_bytes()))
+    };
+    for first in 0..20 {
+        let (version, is_taken) = read(first, CanaryChoice::ByFirstKey).await;
+        assert_eq!(version, 1 + u64::from(is_taken));
+        assert_eq!(read(first, CanaryChoice::Current).await.0, 1);
+        assert_eq!(read(first, CanaryChoice::Canary).await.0, 2);
+    }
+    // One node has deleted it, and the client does not know that the canary has ended.
+    cluster.nodes[0].state(|state| state.open.get_mut("s").unwrap().remove(&2));
+    for first in 0..20 {
+        assert_eq!(read(first, CanaryChoice::Canary).await.0, 1);
+    }
 }
 
 #[tokio::test]
