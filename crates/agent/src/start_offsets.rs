@@ -166,7 +166,7 @@ fn has(view: &ClusterView, node: NodeId, store: &StoreName, version: VersionNumb
         return true;
     };
     let owned = table.record.owned(view.replicas(&record.record));
-    record.record.pushing() != Some(version) && owned.get(&node).is_some_and(|owned| !owned.is_empty())
+    record.record.pushed() != Some(version) && owned.get(&node).is_some_and(|owned| !owned.is_empty())
 }
 
 fn unanswered(topic: &str, reason: &str) -> StreamError {

@@ -54,4 +54,6 @@ pub use stream::{
     VersionStream,
 };
 pub use upload::{UploadFileResource, UploadResource};
-pub use version::{ReplicaResource, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState};
+pub use version::{
+    ReplicaResource, RollbackRequest, SwapRequest, VersionDiff, VersionList, VersionResource, VersionState,
+};

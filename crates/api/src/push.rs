@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_model::{CanaryAction, CanaryCounts, CanaryState, CanaryTerms, PushState, StoreName, VersionNumber};
+use fondaco_model::{CanaryAction, CanaryCounts, CanaryState, CanaryTerms, Gates, PushState, StoreName, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ReplicaResource;
+use super::{ReplicaResource, VersionDiff};
 
 /// A push to start.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -52,6 +52,11 @@ pub struct NewPush {
     /// of a store has no canary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryTerms>,
+    /// Gates that the version must pass before it goes live, beside those of the store, joined by semicolons: the allowed change of
+    /// `records` or `bytes`, or the most keys that are `gone`, `new` or `changed`. The first version of a store passes.
+    #[serde(default, skip_serializing_if = "Gates::is_empty")]
+    #[schema(value_type = String, example = "records -10%..+50%; gone <= 5%")]
+    pub gates: Gates,
 }
 
 impl NewPush {
@@ -68,8 +73,15 @@ pub struct PushResource {
     pub source: String,
     /// Its state.
     pub state: PushState,
-    /// Why it failed.
+    /// Why it failed or is held; of a version that was held and swapped in all the same, why it was held.
     pub error: Option<String>,
+    /// The gates that the version must pass; empty without any.
+    #[serde(default, skip_serializing_if = "Gates::is_empty")]
+    #[schema(value_type = String)]
+    pub gates: Gates,
+    /// The comparison with the current version, once its gates have needed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<VersionDiff>,
     /// The number of records of the version.
     pub records: u64,
     /// The bytes that all nodes fetch together; the size of all files before the nodes report, and after the push.

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::ReplicaState;
-use fondaco_model::{StoreName, VersionNumber};
+use fondaco_model::{DiffCounts, StoreName, VersionNumber};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::PushResource;
+use super::{PushResource, UncountedNode};
 
 /// The versions of a store.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct VersionList {
     /// The current one first, then those most recently current.
     pub versions: Vec<VersionResource>,
-    /// The push under way, whose version is not among them yet.
+    /// The push under way or held, whose version is not among them yet.
     #[serde(default)]
     pub push: Option<PushResource>,
 }
@@ -121,4 +121,21 @@ pub struct RollbackRequest {
     /// must be said if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<bool>,
+}
+
+/// The differences between two versions of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionDiff {
+    /// The number of the former version.
+    pub from: u64,
+    /// The number of the later version.
+    pub to: u64,
+    /// The sums, with sample keys of each kind.
+    #[serde(flatten)]
+    pub counts: DiffCounts,
+    /// The nodes whose partitions are not in the sums; empty if all are.
+    pub missing: Vec<UncountedNode>,
+    /// The position to continue at, in the answer of one node that has more to compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, canary, cluster, completions, config, deploy, drain, export, graph, hook, inspect, look_up,
-    nodes, push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
+    backup, balance, build, canary, cluster, completions, config, deploy, diff, drain, export, graph, hook, inspect,
+    look_up, nodes, push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -64,9 +64,11 @@ pub enum Command {
     Canary(canary::SteerOptions),
     /// List the versions of a store
     Versions(versions::VersionsOptions),
+    /// Compare two versions of a store: how many keys differ
+    Diff(diff::DiffOptions),
     /// Return to an earlier version of a store, at once
     Rollback(versions::RollbackOptions),
-    /// Make a kept version of a store current, at once
+    /// Make a kept version of a store current, at once, or one that its gates hold
     Swap(versions::SwapOptions),
     /// Print the value of a key
     Get(look_up::GetOptions),

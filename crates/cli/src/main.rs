@@ -96,6 +96,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Cancel(options) => commands::push::cancel(&options, output),
         Command::Canary(options) => commands::canary::steer(&options, output),
         Command::Versions(options) => commands::versions::list(&options, output),
+        Command::Diff(options) => commands::diff::diff(&options, output),
         Command::Rollback(options) => commands::versions::roll_back(&options, output),
         Command::Swap(options) => commands::versions::swap(&options, output),
         Command::Get(options) => commands::look_up::get(&options, output),

@@ -15,7 +15,9 @@ use fondaco_model::cluster::{
     UserRecord,
 };
 use fondaco_model::versioned::VersionedChange;
-use fondaco_model::{CanaryAction, NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{
+    CanaryAction, GateReport, NodeId, StoreChange, StoreDefinition, StoreKind, StoreName, VersionNumber,
+};
 use fondaco_protocol::now_unix_ms;
 use fondaco_schema::Schema;
 
@@ -226,13 +228,20 @@ impl Operator {
         Ok(())
     }
 
-    /// Makes kept versions of stores current, by one write.
+    /// Writes the comparison of the current version with the pushed one into the push whose gates wait for it.
+    pub fn put_comparison(
+        &self,
+        name: &StoreName,
+        version: VersionNumber,
+        report: &GateReport,
+    ) -> Result<(), ClusterError> {
+        self.change_store(name, |view| operator::put_comparison(view, name, version, report))
+    }
+
+    /// Makes kept or held versions of stores current, by one write.
     pub fn swap(&self, versions: &BTreeMap<StoreName, VersionNumber>) -> Result<(), ClusterError> {
         let names: Vec<_> = versions.keys().collect();
-        self.change_with_reports(&names, |view| match versions.first_key_value() {
-            Some((name, &version)) if versions.len() == 1 => operator::swap(view, name, version),
-            _ => operator::swap_set(view, versions),
-        })
+        self.change_with_reports(&names, |view| operator::swap_set(view, versions, Some(now_unix_ms())))
     }
 
     /// Goes back to the given version, or to the one before the current one; `together` with the stores that were swapped with it, or

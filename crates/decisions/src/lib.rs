@@ -31,7 +31,7 @@ pub use agent::{
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Now;
 pub use continuity::{Discontinuity, check_continues};
-pub use controller::{Controller, Patience};
+pub use controller::{Controller, Patience, awaits_comparison};
 pub use readiness::{not_serving, unready_partition};
 pub use space::used_bytes;
 pub use store_option::read_options;

@@ -24,6 +24,16 @@ pub enum FormatError {
     /// Writing or reading the temporary file of a chunk's index failed.
     #[error("cannot keep a part of an index in a temporary file: {0}")]
     Table(#[source] io::Error),
+    /// Two versions whose partitions cannot be compared.
+    #[error("cannot compare {before:?} and {after:?}: {reason}; compare versions that were built alike")]
+    Incomparable {
+        /// The former version.
+        before: PathBuf,
+        /// The later version.
+        after: PathBuf,
+        /// The difference.
+        reason: String,
+    },
     /// No manifest: the directory is not a version, or its build did not finish.
     #[error(
         "no manifest in {path:?}: it is not a version, or its build did not finish; build it again or name another directory"

@@ -51,7 +51,9 @@ pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;
 pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
-pub use version::{ColdRead, ColdStep, Dated, Lifetimes, Lookup, Probe, STEP_BYTES_MAX, Value, Version};
+pub use version::{
+    ColdRead, ColdStep, Compared, Comparison, Dated, Lifetimes, Lookup, Probe, STEP_BYTES_MAX, Value, Version,
+};
 
 /// The format version of this release. A process writes [`format_version`].
 pub const FORMAT_VERSION: u32 = 2;

@@ -41,6 +41,11 @@ impl ApiError {
         }
     }
 
+    /// The message for people.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new("invalid_request", message)
     }

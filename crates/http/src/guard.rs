@@ -39,6 +39,10 @@ use crate::uploads::MANIFEST_BYTES_MAX;
 /// The longest body of a request, in bytes: a lookup of many long keys.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
 
+/// A handler's note about a change, for the record of changes that people make.
+#[derive(Debug, Clone)]
+pub(super) struct AuditNote(pub(super) String);
+
 /// How long a request may take. Pushes are only started by one, so no request takes long.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -392,6 +396,9 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     let response = limited(guard, request, next, signature, right == Right::Open).await;
     if let Some(mut entry) = audited {
         entry.status = response.status().as_u16();
+        if let Some(AuditNote(note)) = response.extensions().get() {
+            entry.note.clone_from(note);
+        }
         let audit = Arc::clone(&guard.audit);
         // The change is made: no answer waits for its entry.
         tokio::task::spawn_blocking(move || audit.add(&entry));

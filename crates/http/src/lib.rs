@@ -19,10 +19,14 @@ mod connections;
 mod console;
 mod dev;
 mod dev_handle;
+mod diff;
+mod differences;
 mod error;
 mod events;
 mod exposition;
 mod files;
+mod first_owners;
+mod gate_checks;
 mod graphs;
 mod guard;
 mod limits;
@@ -59,6 +63,7 @@ pub use callers::Users;
 pub use cluster_client::ClusterClient;
 pub use dev_handle::{DevHandle, DevMembers, MemberError};
 pub use exposition::{Exposition, Observed};
+pub use gate_checks::check_gates;
 pub use limits::Limits;
 pub use openapi::document;
 pub use server::serve;
@@ -89,6 +94,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             get(schemas::diff),
         ),
         ("/v1/stores/{store}/versions", Method::GET, get(stores::versions)),
+        ("/v1/stores/{store}/diff", Method::GET, get(diff::show)),
         ("/v1/stores/{store}/swap", Method::POST, post(stores::swap)),
         ("/v1/stores/{store}/rollback", Method::POST, post(stores::rollback)),
         ("/v1/stores/{store}/pushes", Method::POST, post(pushes::start)),

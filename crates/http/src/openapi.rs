@@ -10,8 +10,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use crate::{
-    cluster, dev, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schema_records, schemas,
-    sessions, stores, streams, uploads, users,
+    cluster, dev, diff, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schema_records,
+    schemas, sessions, stores, streams, uploads, users,
 };
 
 #[derive(OpenApi)]
@@ -30,6 +30,7 @@ use crate::{
         schemas::show,
         schemas::diff,
         stores::versions,
+        diff::show,
         stores::swap,
         stores::rollback,
         streams::log,

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use fondaco_api::{CanaryRequest, DryRunResource, ErrorResource, NewPush, PushResource};
 use fondaco_decisions::operator::{OperatorError, PushTerms, SetPush};
 use fondaco_model::cluster::PushRecord;
-use fondaco_model::{PushState, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{Gates, PushState, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 
 use crate::app::App;
@@ -80,6 +80,7 @@ pub(super) async fn start(
                 run: run.clone(),
                 again: new.again,
                 canary: new.canary.clone(),
+                gates: if own { new.gates.clone() } else { Gates::default() },
                 ..set
             };
             let store = store.clone();

@@ -5,7 +5,7 @@
 //! schema are counted by their manifest. All others, events and versioned stores are read in one sequential pass, page by page, as
 //! backups read them, and no longer than the caller waits. No count is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,24 +13,22 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fondaco_api::{ErrorResource, SchemaCount, SchemaRecords, UncountedNode};
-use fondaco_fetch::PeerPort;
+use fondaco_api::{ErrorResource, SchemaCount, SchemaRecords};
 use fondaco_format::{ScanPosition, Version};
-use fondaco_model::cluster::{ClusterView, StoreRecord};
+use fondaco_model::cluster::StoreRecord;
 use fondaco_model::versioned::Record;
-use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, VersionNumber, first_replicas};
+use fondaco_model::{PartitionCount, PartitionId, StoreName, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 use fondaco_replica::Replicas;
 use fondaco_schema::read_id;
 use fondaco_stream::Overlay;
 use serde::Deserialize;
-use tokio::task::JoinSet;
 use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::body::{QueryOf, StorePath};
 use crate::error::ApiError;
-use crate::other_nodes::{ask_a_node, ask_one};
+use crate::first_owners::{FirstOwners, own_partitions};
 
 /// How long a caller waits for the counts unless it says so, in seconds.
 const SECONDS_DEFAULT: u64 = 30;
@@ -90,8 +88,14 @@ pub(super) async fn count(
         let message = format!("invalid seconds {seconds}: use 1 to {SECONDS_MAX}");
         return Err(ApiError::invalid(message));
     }
-    let plan = app.blocking(move |app| Plan::of(app, &name)).await?;
-    Ok(Json(plan.carry_out(&app, seconds).await))
+    let plan = app.blocking(move |app| {
+        let store = store_of(app, &name)?;
+        let first_owners = FirstOwners::of(app, &store)?;
+        let targets = targets(&store, &first_owners);
+        Ok((first_owners, targets))
+    });
+    let (first_owners, targets) = plan.await?;
+    Ok(Json(count_all(&app, first_owners, targets, seconds).await))
 }
 
 /// The record of a store whose values have schemas.
@@ -106,101 +110,34 @@ fn store_of(app: &App, name: &StoreName) -> Result<StoreRecord, ApiError> {
     }
 }
 
-/// The node that counts a partition: its first owner that is not absent.
-fn counting_node(
-    table: &RoutingTable,
-    replicas: usize,
-    partition: PartitionId,
-    absent: &BTreeSet<NodeId>,
-) -> Option<NodeId> {
-    let owners = first_replicas(table.owners(partition), replicas);
-    owners.iter().copied().find(|node| !absent.contains(node))
-}
-
-/// The requests that count a store.
-struct Plan {
-    /// The nodes that count, with their addresses.
-    nodes: BTreeMap<NodeId, String>,
-    /// The paths that each of them is asked for, one after the other.
-    targets: Vec<String>,
-    /// The owners of partitions that have no live owner.
-    absent: BTreeSet<NodeId>,
-}
-
-impl Plan {
-    fn of(app: &App, name: &StoreName) -> Result<Self, ApiError> {
-        let store = store_of(app, name)?;
-        let view: Arc<ClusterView> = app.operator.mirror().view();
-        let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
-            let message = "no node has partitions yet: start nodes, or try again in a moment";
-            return Err(ApiError::new("unavailable", message));
-        };
-        let replicas = view.replicas(&store);
-        let is_absent = |node: &NodeId| !view.is_live(*node);
-        let owners = table.all_owners().iter().flatten().copied();
-        let without: BTreeSet<NodeId> = owners.filter(is_absent).collect();
-        let (mut nodes, mut absent) = (BTreeMap::new(), BTreeSet::new());
-        for partition in table.partitions().partitions() {
-            match counting_node(table, replicas, partition, &without) {
-                Some(node) => {
-                    let address = || view.nodes.get(&node).map(|node| node.record.http.clone());
-                    nodes.entry(node).or_insert_with(|| address().unwrap_or_default());
-                }
-                None => absent.extend(first_replicas(table.owners(partition), replicas)),
-            }
-        }
-        let list: Vec<String> = without.iter().map(ToString::to_string).collect();
-        let (epoch, list) = (table.epoch(), list.join(","));
-        let target = format!("/v1/stores/{name}/schemas/records?epoch={epoch}&without={list}");
-        let targets = match store.definition.versioned {
-            Some(_) => vec![target],
-            None => {
-                let events = store.versions.current().filter(|_| store.definition.stream.is_some());
-                let events = events.map(|version| format!("{target}&version={version}&events=true"));
-                let versions = store.versions.kept();
-                versions
-                    .map(|version| format!("{target}&version={version}"))
-                    .chain(events)
-                    .collect()
-            }
-        };
-        Ok(Self { nodes, targets, absent })
+/// The paths that each node is asked for, one after the other.
+fn targets(store: &StoreRecord, first_owners: &FirstOwners) -> Vec<String> {
+    let name = &store.definition.name;
+    let target = format!("/v1/stores/{name}/schemas/records?{}", first_owners.query());
+    if store.definition.versioned.is_some() {
+        return vec![target];
     }
+    let events = store.versions.current().filter(|_| store.definition.stream.is_some());
+    let events = events.map(|version| format!("{target}&version={version}&events=true"));
+    let versions = store.versions.kept();
+    versions
+        .map(|version| format!("{target}&version={version}"))
+        .chain(events)
+        .collect()
+}
 
-    /// Asks all nodes at the same time.
-    async fn carry_out(self, app: &App, seconds: u64) -> SchemaRecords {
-        let time_max = Duration::from_secs(seconds);
-        let mut asked = JoinSet::new();
-        for (node, address) in self.nodes {
-            let counting = count_at(app.peers.port(&address), self.targets.clone());
-            asked.spawn(async move { (node, tokio::time::timeout(time_max, counting).await) });
-        }
-        let mut sums = BTreeMap::new();
-        let absent = self.absent.into_iter().map(|node| (node, "it is absent".to_owned()));
-        let mut missing: BTreeMap<NodeId, String> = absent.collect();
-        while let Some(done) = asked.join_next().await {
-            match done {
-                Ok((_, Ok(Ok(counts)))) => counts.into_iter().for_each(|count| {
-                    *sums.entry((count.version, count.events, count.schema)).or_default() += count.records;
-                }),
-                Ok((node, Ok(Err(reason)))) => _ = missing.insert(node, reason),
-                Ok((node, Err(_))) => {
-                    let reason = format!("it has not counted all its records within {seconds} s: wait for longer");
-                    missing.insert(node, reason);
-                }
-                // The process ends.
-                Err(_) => {}
-            }
-        }
-        let missing = missing.into_iter().map(|(node, reason)| UncountedNode {
-            node: node.get(),
-            reason,
-        });
-        SchemaRecords {
-            counts: counts_of(sums),
-            missing: missing.collect(),
-            next: None,
-        }
+/// Asks all nodes at the same time.
+async fn count_all(app: &App, first_owners: FirstOwners, targets: Vec<String>, seconds: u64) -> SchemaRecords {
+    let next = |page: &SchemaRecords| page.next.clone();
+    let (pages, missing) = first_owners.ask(app, targets, seconds, next).await;
+    let mut sums = BTreeMap::new();
+    for count in pages.into_iter().flat_map(|page| page.counts) {
+        *sums.entry((count.version, count.events, count.schema)).or_default() += count.records;
+    }
+    SchemaRecords {
+        counts: counts_of(sums),
+        missing,
+        next: None,
     }
 }
 
@@ -217,43 +154,11 @@ fn counts_of(sums: Sums) -> Vec<SchemaCount> {
     sums.into_iter().map(count).collect()
 }
 
-/// The counts of one node, or the reason why they are not known.
-async fn count_at(port: PeerPort, targets: Vec<String>) -> Result<Vec<SchemaCount>, String> {
-    let mut counts = Vec::new();
-    for target in targets {
-        let mut next = None;
-        loop {
-            let after = next.map_or_else(String::new, |next: String| format!("&after={next}"));
-            let page: SchemaRecords = ask_one(port.clone(), format!("{target}{after}")).await?;
-            counts.extend(page.counts);
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
-        }
-    }
-    Ok(counts)
-}
-
 /// Counts on this node, from a position on, for a while.
 fn page(app: &App, name: &StoreName, epoch: u64, asked: &Asked) -> Result<SchemaRecords, ApiError> {
     let store = store_of(app, name)?;
-    let view = app.operator.mirror().view();
-    let table = view.routing.as_ref().map(|table| &table.record);
-    let Some(table) = table.filter(|table| table.epoch() == epoch) else {
-        let message = format!("this node does not know the routing table of epoch {epoch}: ask again in a moment");
-        return Err(ApiError::new("old_routing", message));
-    };
-    let Some(node) = app.node() else {
-        return Err(ask_a_node(app, "this process holds no records"));
-    };
+    let (count, own) = own_partitions(app, &store, epoch, &asked.without)?;
     let invalid = |what: &str, text: &str| ApiError::invalid(format!("invalid {what} {text:?}"));
-    let absent = asked.without.split(',').filter(|text| !text.is_empty());
-    let absent = absent.map(|text| {
-        let node = text.parse().ok().and_then(NodeId::new);
-        node.ok_or_else(|| invalid("number of a node", text))
-    });
-    let absent: BTreeSet<NodeId> = absent.collect::<Result<_, _>>()?;
     let after = asked.after.as_deref().unwrap_or("0");
     let (first, mut cursor) = match after.split_once('.') {
         Some((first, cursor)) => (first, Some(cursor.to_owned())),
@@ -261,10 +166,7 @@ fn page(app: &App, name: &StoreName, epoch: u64, asked: &Asked) -> Result<Schema
     };
     let first: u32 = first.parse().map_err(|_| invalid("position", after))?;
     let subject = Subject::of(app, &store, asked)?;
-    let (count, replicas) = (table.partitions(), view.replicas(&store));
-    let own = count.partitions().filter(|&partition| {
-        partition.get() >= first && counting_node(table, replicas, partition, &absent) == Some(node)
-    });
+    let own = own.into_iter().filter(|partition| partition.get() >= first);
     let (begun, mut found, mut next) = (Instant::now(), BTreeMap::new(), None);
     'all: for partition in own {
         loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fondaco_agent::AgentWork;
 use fondaco_api::{
-    AbsentNode, CanaryNode, CanaryResource, PushResource, ReplicaResource, StoreResource, VersionResource,
+    AbsentNode, CanaryNode, CanaryResource, PushResource, ReplicaResource, StoreResource, VersionDiff, VersionResource,
     VersionState, WithoutQuorum,
 };
 use fondaco_cluster::Mirror;
@@ -138,6 +138,17 @@ impl<'a> Seen<'a> {
             source: push.source,
             state: push.state,
             error: push.error,
+            gates: push.gates,
+            compared: push
+                .compared
+                .filter(|compared| compared.error.is_none())
+                .map(|compared| VersionDiff {
+                    from: compared.from.get(),
+                    to: push.version.get(),
+                    counts: compared.counts,
+                    missing: Vec::new(),
+                    next: None,
+                }),
             records: push.records,
             bytes_total: if total > 0 { total } else { push.bytes_total },
             bytes_done: if swapped { push.bytes_total } else { done },

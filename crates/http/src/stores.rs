@@ -1,18 +1,19 @@
 //! `/v1/stores`: creating, showing, altering, dropping and restoring stores, and swapping their versions.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use fondaco_agent::topic_problem;
 use fondaco_api::{
     ErrorResource, NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList,
 };
 use fondaco_decisions::read_options;
-use fondaco_model::{StoreDefinition, StoreName, StreamSource, VersionNumber};
+use fondaco_model::{PushState, StoreDefinition, StoreName, StreamSource, VersionNumber};
 
 use crate::app::App;
 use crate::body::{Dropping, JsonBody, QueryOf, StorePath, Wait};
 use crate::error::ApiError;
+use crate::guard::AuditNote;
 use crate::store_status::Seen;
 
 /// List all stores.
@@ -148,7 +149,8 @@ pub(super) async fn versions(
     }))
 }
 
-/// Make a kept version current, and those of other stores by the same write. Answers when all live nodes serve it.
+/// Make a kept version current, or one that the gates of its push hold, and those of other stores by the same write. Answers when all
+/// live nodes serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed, old_members", body = ErrorResource),
@@ -158,19 +160,31 @@ pub(super) async fn swap(
     StorePath(name): StorePath,
     QueryOf(wait): QueryOf<Wait>,
     JsonBody(request): JsonBody<SwapRequest>,
-) -> Result<Json<StoreResource>, ApiError> {
+) -> Result<(Option<Extension<AuditNote>>, Json<StoreResource>), ApiError> {
     let version = version(request.version)?;
-    let store = app.blocking(move |app| {
+    let swapped = app.blocking(move |app| {
         let mut versions = request.with;
         if versions.insert(name.clone(), version).is_some() {
             return Err(ApiError::invalid(format!(
                 "store {name} is named twice: leave it out of `with`"
             )));
         }
+        let mut notes = Vec::new();
+        for (store, &version) in &versions {
+            let push = app.operator.store(store)?.push;
+            if let Some(push) = push.filter(|push| push.state == PushState::Held && push.version == version) {
+                let reason = push.error.unwrap_or_default();
+                notes.push(format!(
+                    "version {version} of store {store} went live though it was held: {reason}"
+                ));
+            }
+        }
         app.operator.swap(&versions)?;
-        swapped(app, &name, wait)
+        let note = (!notes.is_empty()).then(|| Extension(AuditNote(notes.join("; "))));
+        Ok((note, swapped(app, &name, wait)?))
     });
-    Ok(Json(store.await?))
+    let (note, store) = swapped.await?;
+    Ok((note, Json(store)))
 }
 
 /// Go back to an earlier version: the given one, or the one before the current one. If it was swapped in together with versions of

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compatibility::Compatibility;
 use crate::fan_out::StoreFanOut;
+use crate::gate::Gates;
 use crate::key_type::KeyType;
 use crate::name::StoreName;
 use crate::store_option::store_options;
@@ -93,6 +94,11 @@ store_options! {
     "fan-out" fan_out: Option<StoreFanOut> [serde(default, skip_serializing_if = "Option::is_none")],
     OptionValue::text::<StoreFanOut>("FAN-OUT"), [Batch, Hybrid] or "default";
 
+    /// The gates that each pushed version must pass before it goes live, joined by semicolons, such as records -10%..+50%; gone <= 5%;
+    /// none takes them back.
+    "gate" gates: Option<Gates> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::text::<Gates>("GATES"), [Batch, Hybrid] or "none";
+
     /// The type of its values: bytes, the default; string, integer, json or messagepack; avro or protobuf, whose schemas are
     /// registered; ids, sorted sets of numbers that nodes unite, intersect and count; or graph, vertices and edges.
     "value-type" value_type: ValueType [serde(default, skip_serializing_if = "ValueType::is_bytes")],
@@ -126,6 +132,7 @@ impl StoreDefinition {
             read_keys_per_second: None,
             space_quota_bytes: None,
             fan_out: None,
+            gates: None,
             value_type: Default::default(),
             compatibility: Default::default(),
             key_type: Default::default(),

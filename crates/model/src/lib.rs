@@ -11,6 +11,7 @@ mod data_loss;
 mod definition;
 mod fan_out;
 mod fetch_rate;
+mod gate;
 mod histogram;
 mod key_type;
 mod limits;
@@ -43,6 +44,7 @@ pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreChange, StoreDefinition, StoreKind};
 pub use fan_out::{StoreFanOut, StoreFanOutError, StrategyName};
 pub use fetch_rate::{AdaptiveRate, ReadLatencies, TokenBucket};
+pub use gate::{DiffCounts, Gate, GateError, GateReport, Gates};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use key_type::{KeyPart, KeyType, KeyTypeError};
 pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};
@@ -52,8 +54,8 @@ pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{Member, Move, Placement, PlacementError, Plan, Shares, place, rearrange, replan};
 pub use protocol::{
-    PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release,
-    plays_next_release, protocol,
+    PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_GATES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES,
+    play_next_release, plays_next_release, protocol,
 };
 pub use push::{PushEvent, PushState, PushStateError};
 pub use registry_address::{RegistryAddress, RegistryAddressError};

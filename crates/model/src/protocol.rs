@@ -43,6 +43,9 @@ pub const PROTOCOL_OF_SETS: u32 = 2;
 /// The protocol from which on all members know canaries: in the record of a push, and in the reports of nodes.
 pub const PROTOCOL_OF_CANARIES: u32 = 2;
 
+/// The protocol from which on all members know gates, and pushes that are held.
+pub const PROTOCOL_OF_GATES: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

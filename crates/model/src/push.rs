@@ -1,4 +1,5 @@
-//! The states of a push: fetching → ready → swapped, or failed, or cancelled.
+//! The states of a push: fetching → ready → swapped, or failed, or cancelled. A version that a gate stopped is held: it is neither
+//! under way nor ended, and an operator swaps or cancels it.
 //!
 //! It holds no files and does no work: the code that does the work reports events, and this decides whether they may
 //! happen now. Invariant: a push that ended never changes again.
@@ -16,6 +17,8 @@ pub enum PushState {
     Fetching,
     /// The version is complete on disk and open, but not current.
     Ready,
+    /// The version is complete on disk and open, and a gate did not let it pass.
+    Held,
     /// The version became current. A final state.
     Swapped,
     /// The push failed, and its files are deleted. A final state.
@@ -31,6 +34,8 @@ pub enum PushEvent {
     Fetched,
     /// The version was made current.
     Swapped,
+    /// A gate did not let the version pass.
+    Held,
     /// The push failed.
     Failed,
     /// An operator cancelled it.
@@ -55,9 +60,10 @@ impl PushState {
     pub fn after(self, event: PushEvent) -> Result<Self, PushStateError> {
         match (self, event) {
             (Self::Fetching, PushEvent::Fetched) => Ok(Self::Ready),
-            (Self::Ready, PushEvent::Swapped) => Ok(Self::Swapped),
+            (Self::Ready, PushEvent::Held) => Ok(Self::Held),
+            (Self::Ready | Self::Held, PushEvent::Swapped) => Ok(Self::Swapped),
             (Self::Fetching | Self::Ready, PushEvent::Failed) => Ok(Self::Failed),
-            (Self::Fetching | Self::Ready, PushEvent::Cancelled) => Ok(Self::Cancelled),
+            (Self::Fetching | Self::Ready | Self::Held, PushEvent::Cancelled) => Ok(Self::Cancelled),
             (state, event) => Err(PushStateError { state, event }),
         }
     }
@@ -68,6 +74,7 @@ impl fmt::Display for PushState {
         f.write_str(match self {
             Self::Fetching => "fetching",
             Self::Ready => "ready",
+            Self::Held => "held",
             Self::Swapped => "swapped",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -79,6 +86,7 @@ impl fmt::Display for PushEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fetched => "fetched",
+            Self::Held => "held",
             Self::Swapped => "swapped",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -96,6 +104,7 @@ mod tests {
         prop_oneof![
             Just(PushEvent::Fetched),
             Just(PushEvent::Swapped),
+            Just(PushEvent::Held),
             Just(PushEvent::Failed),
             Just(PushEvent::Cancelled),
         ]
@@ -110,6 +119,14 @@ mod tests {
     #[test]
     fn an_incomplete_version_is_never_swapped_in() {
         assert!(PushState::Fetching.after(PushEvent::Swapped).is_err());
+    }
+
+    #[test]
+    fn a_held_push_is_swapped_or_cancelled_but_does_not_fail() {
+        let held = PushState::Ready.after(PushEvent::Held).unwrap();
+        assert!(!held.is_end() && held.after(PushEvent::Failed).is_err());
+        assert_eq!(held.after(PushEvent::Swapped), Ok(PushState::Swapped));
+        assert_eq!(held.after(PushEvent::Cancelled), Ok(PushState::Cancelled));
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_admin::{AdminError, Client};
 use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
-use fondaco_model::{CanaryTerms, PushState, StoreName, VersionNumber};
+use fondaco_model::{CanaryTerms, Gates, PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
@@ -48,6 +48,8 @@ pub(crate) struct Built<'a> {
     pub with: &'a BTreeMap<StoreName, String>,
     /// The terms of its canary, if it has one.
     pub canary: Option<&'a CanaryTerms>,
+    /// Gates beside those of the store.
+    pub gates: &'a Gates,
 }
 
 /// The result of a deploy, as JSON.
@@ -115,6 +117,7 @@ pub(crate) fn deploy_to_cluster(
         run: built.run.map(str::to_owned),
         again: built.again,
         canary: built.canary.cloned(),
+        gates: built.gates.clone(),
     };
     let push = begin(client, built.store, &request, job)?;
     *begun = true;
@@ -213,6 +216,11 @@ fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_
                 false => PushError::Failed(cancelled_text),
             })
         }
+        PushState::Held => Err(PushError::Held(format!(
+            "version {version} of store {name} is fetched, but does not go live: {}; to swap it in all the same: fondaco swap {name} \
+             --to {version}",
+            push.error.as_deref().unwrap_or("see the node's log")
+        ))),
         _ => Err(PushError::Failed(format!(
             "the push of version {version} of store {name} failed: {}",
             push.error.as_deref().unwrap_or("see the node's log")
@@ -273,11 +281,11 @@ pub(crate) fn not_local(option: &str) -> PushError {
     ))
 }
 
-/// Whether a push has ended.
+/// Whether a push has ended, or does nothing more before an operator decides.
 pub fn is_end(state: PushState) -> bool {
     match state {
         PushState::Fetching | PushState::Ready => false,
-        PushState::Swapped | PushState::Failed | PushState::Cancelled => true,
+        PushState::Held | PushState::Swapped | PushState::Failed | PushState::Cancelled => true,
     }
 }
 

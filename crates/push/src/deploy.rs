@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fondaco_admin::Endpoint;
 use fondaco_api::{DryRunResource, NewPush};
-use fondaco_model::StoreName;
+use fondaco_model::{Gates, StoreName};
 use fondaco_storage::Location;
 
 use crate::build::BuildResult;
@@ -115,6 +115,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         again: rollout.again,
         with: &options.with,
         canary: rollout.canary.as_ref(),
+        gates: &rollout.gates,
     };
     let rolled = rollout.deploy(&version, job, |_| Ok(()));
     Ok(Outcome::new(&version, rolled, None, Some(place.clone())))
@@ -136,6 +137,7 @@ pub fn check_only(endpoint: &Endpoint, options: &Deploy, again: bool) -> Result<
         again,
         with: sources(&options.with)?,
         canary: None,
+        gates: Gates::default(),
     };
     Ok(endpoint
         .client()?

@@ -65,6 +65,10 @@ pub enum PushError {
     #[error("{0}")]
     Failed(String),
 
+    /// A gate did not let the version go live. The nodes keep it until the next push.
+    #[error("{0}")]
+    Held(String),
+
     /// The run was deployed before, and its push has failed or was cancelled.
     #[error("run {run:?} has this end: to try again, name another --run")]
     RunFailed {

@@ -185,6 +185,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         again: rollout.again,
         with: &options.with,
         canary: rollout.canary.as_ref(),
+        gates: &rollout.gates,
     };
     let rolled = rollout.deploy(&version, job, prepare);
     let kept = match &rolled.error {
@@ -231,6 +232,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         again: false,
         with: &BTreeMap::new(),
         canary: None,
+        gates: &rollout.gates,
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_admin::{Client, Endpoint};
 use fondaco_api::PushResource;
-use fondaco_model::{CanaryTerms, StoreName};
+use fondaco_model::{CanaryTerms, Gates, StoreName};
 use serde::Serialize;
 
 use crate::cluster_deploy::{Built, deploy_to_cluster, push_of_run};
@@ -34,6 +34,8 @@ pub struct Clusters {
     pub again: bool,
     /// The terms of the canary in each cluster, if there is to be one.
     pub canary: Option<CanaryTerms>,
+    /// Gates beside those of the store.
+    pub gates: Gates,
 }
 
 impl Clusters {
@@ -46,6 +48,7 @@ impl Clusters {
             run: None,
             again: false,
             canary: None,
+            gates: Gates::default(),
         }
     }
 }
@@ -66,6 +69,8 @@ pub(crate) struct Rollout {
     pub(crate) is_several: bool,
     pub(crate) again: bool,
     pub(crate) canary: Option<CanaryTerms>,
+    /// Gates beside those of the store.
+    pub(crate) gates: Gates,
     pause: Duration,
     /// The id of the run. To several clusters every run has one.
     run: Option<String>,
@@ -135,6 +140,7 @@ impl Rollout {
             is_several: clusters.is_several,
             again: clusters.again,
             canary: clusters.canary.clone(),
+            gates: clusters.gates.clone(),
             pause: clusters.pause,
             run: clusters.run.clone().or_else(|| clusters.is_several.then(new_run)),
         })

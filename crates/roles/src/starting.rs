@@ -176,6 +176,7 @@ impl Fondaco {
         let traces = starting.traces()?;
         let app = starting.app(&works, leader, stores_dir, surroundings.dev)?;
         let evicted = app.traffic.evicted();
+        let gates = fondaco_http::check_gates(app.clone());
         let router = fondaco_http::router(
             app,
             config.token.as_deref(),
@@ -183,7 +184,7 @@ impl Fondaco {
             config.member.http_advertised.as_deref(),
             buffers.clone(),
         );
-        let http = serve(listener, tls.clone(), router, evicted, watch)?;
+        let http = serve(listener, tls.clone(), (router, gates), evicted, watch)?;
         let mut running = Running {
             resp_addr: starting.resp_addr,
             http_addr,
@@ -557,7 +558,7 @@ impl ZooKeeperConfig {
 fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
-    router: axum::Router,
+    (router, gates): (axum::Router, impl Future<Output = ()> + Send + 'static),
     evicted: Arc<AtomicU64>,
     ended: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, RoleError> {
@@ -569,7 +570,10 @@ fn serve(
     let serving = move || {
         runtime.block_on(async move {
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => fondaco_http::serve(listener, tls, router, evicted, ended).await,
+                Ok(listener) => {
+                    tokio::spawn(gates);
+                    fondaco_http::serve(listener, tls, router, evicted, ended).await
+                }
                 Err(error) => tracing::error!(%error, "cannot serve HTTP"),
             }
         });

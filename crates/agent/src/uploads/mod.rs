@@ -211,7 +211,7 @@ fn fate(record: Option<&StoreRecord>, source: &str, active_unix_ms: u64) -> Fate
         return Fate::Unknown;
     }
     match push.state {
-        PushState::Fetching | PushState::Ready => Fate::Pushing,
+        PushState::Fetching | PushState::Ready | PushState::Held => Fate::Pushing,
         // Unless it was begun again since then, to be pushed once more.
         PushState::Swapped | PushState::Cancelled if push.started_unix_ms >= active_unix_ms => Fate::Done,
         PushState::Swapped | PushState::Cancelled | PushState::Failed => Fate::Unknown,

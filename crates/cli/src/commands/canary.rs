@@ -115,11 +115,8 @@ pub fn steer(options: &SteerOptions, output: &Output) -> anyhow::Result<()> {
 }
 
 /// The canary of the last push of a store, with its counts by node.
-pub fn explain(name: &StoreName, push: &PushResource) -> String {
-    let Some(canary) = &push.canary else {
-        return format!("the last push of store {name} has no canary\n");
-    };
-    let mut text = line(push.version, canary);
+pub fn explain(version: u64, canary: &CanaryResource) -> String {
+    let mut text = line(version, canary);
     if !canary.nodes.is_empty() {
         let row = |node: String, counts: &CanaryCounts| {
             let (new_us, current_us) = counts.mean_latencies_us();

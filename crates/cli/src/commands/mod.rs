@@ -10,6 +10,7 @@ pub mod completions;
 pub mod config;
 mod declaration_options;
 pub mod deploy;
+pub mod diff;
 pub mod drain;
 pub mod export;
 pub mod graph;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use fondaco_api::PushResource;
 use fondaco_model::StoreName;
-use fondaco_push::{BuildResult, ClusterOutcome, Deployed, Outcome, State, UploadResult};
+use fondaco_push::{BuildResult, ClusterOutcome, Deployed, Outcome, PushError, State, UploadResult};
 use serde::Serialize;
 
 use crate::output::{self, Output};
@@ -56,9 +56,9 @@ pub fn finish(mut outcome: Outcome, is_several: bool, is_deploy: bool, output: &
         };
     }
     if let Some(error) = error {
-        let continues = error.continues();
+        let (continues, is_held) = (error.continues(), matches!(error, PushError::Held(_)));
         let error = anyhow::Error::new(error);
-        return Err(match outcome.kept.filter(|_| !is_deploy) {
+        return Err(match outcome.kept.filter(|_| !is_deploy && !is_held) {
             None => error,
             Some(kept) if continues => error.context(format!("it continues from {kept}: keep that until it has ended")),
             Some(kept) => {

@@ -366,6 +366,9 @@ fn show_text(store: &StoreResource) -> String {
             false => "\n",
         });
     }
+    if let Some(gates) = options.gates.clone().flatten() {
+        text.push_str(&format!("versions go live if they pass its gates: {gates}\n"));
+    }
     if let Some(fan_out) = options.fan_out.flatten() {
         text.push_str(&format!("requests of several keys ask nodes by fan-out {fan_out}\n"));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use fondaco_admin::Endpoint;
-use fondaco_model::StoreName;
+use fondaco_model::{Gates, StoreName};
 use fondaco_push::{Clusters, Topic};
 use fondaco_stream::TopicAddress;
 
@@ -41,6 +41,11 @@ pub struct RolloutOptions {
     /// request sees some of them, or none does. May be repeated
     #[arg(long = "with", value_name = "STORE=URL", value_parser = store_and_place)]
     with: Vec<(StoreName, String)>,
+
+    /// A gate that the version must pass before it goes live, beside those of the store: the allowed change of records or bytes, or
+    /// the most keys that are gone, new or changed. Otherwise it is fetched and held. May be given several times
+    #[arg(long, value_name = "'records -10%..+50%'|'gone <= 5%'|…")]
+    gate: Vec<Gates>,
 
     #[command(flatten)]
     canary: CanaryOptions,
@@ -90,6 +95,7 @@ impl RolloutOptions {
             run: self.run.clone(),
             again: self.again,
             canary: self.canary.terms(),
+            gates: self.gate.iter().fold(Gates::default(), |all, gates| all.with(gates)),
         })
     }
 }

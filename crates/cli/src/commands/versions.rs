@@ -2,7 +2,7 @@
 
 use clap::Args;
 use fondaco_api::{PushResource, RollbackRequest, StoreResource, SwapRequest, VersionList, VersionResource};
-use fondaco_model::{StoreName, VersionNumber};
+use fondaco_model::{PushState, StoreName, VersionNumber};
 
 use super::canary;
 use super::push_progress::{problems, state_text};
@@ -50,7 +50,12 @@ pub struct RollbackOptions {
 
 /// `fondaco swap`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco swap pymk --to 7\n  fondaco swap pymk --to 7 --with members=9")]
+#[command(after_help = "\
+A version that the gates of its push hold goes live all the same; the record of changes names the user.
+
+Example:
+  fondaco swap pymk --to 7
+  fondaco swap pymk --to 7 --with members=9")]
 pub struct SwapOptions {
     /// The store
     store: StoreName,
@@ -113,9 +118,13 @@ fn serves(store: &StoreResource) -> String {
     }
 }
 
-/// The push under way, and the reason that it waits, in a line.
+/// The push under way or held, and the reason that it waits, in a line.
 pub fn push_text(push: &PushResource) -> String {
-    let state = format!("{:?}", push.state).to_lowercase();
+    let state = push.state.to_string();
+    if push.state == PushState::Held {
+        let reason = push.error.as_deref().unwrap_or("its node gives no reason");
+        return format!("version {} is fetched and held: {reason}\n", push.version);
+    }
     let canary = push.canary.as_ref();
     let canary = canary.map_or_else(String::new, |canary| canary::line(push.version, canary));
     format!(

@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_api::{DecisionList, DecisionResource, PlanResource, PushResource};
 use fondaco_decisions::balance::{BalanceInput, Outcome, decide};
-use fondaco_model::StoreName;
+use fondaco_model::{PushState, StoreName};
 use serde::Serialize;
 
-use super::{canary, rebalance};
+use super::{canary, diff, rebalance};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
@@ -28,7 +28,7 @@ pub struct WhyOptions {
     #[arg(value_name = "DECISION")]
     decision: Option<u64>,
 
-    /// Explain the canary of the last push of this store, in place of decisions
+    /// Explain the last push of this store, its gates and its canary, in place of decisions
     #[arg(long, value_name = "STORE", conflicts_with_all = ["decision", "moves", "replay_file"])]
     store: Option<StoreName>,
 
@@ -76,7 +76,7 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
     let client = options.node.client()?;
     if let Some(name) = &options.store {
         let push: PushResource = client.get(&format!("/v1/stores/{name}/push"))?;
-        return output.result(&push, |push| canary::explain(name, push));
+        return output.result(&push, |push| push_text(name, push));
     }
     let Some(number) = options.decision else {
         let query = format!("/v1/decisions?count={}&moves={}", options.last, options.moves);
@@ -100,6 +100,32 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
             })
         }
     }
+}
+
+/// The state of a push, its gates, and what they found.
+fn push_text(name: &StoreName, push: &PushResource) -> String {
+    let reason = push
+        .error
+        .as_ref()
+        .map_or_else(String::new, |error| format!(": {error}"));
+    let mut text = format!(
+        "the push of version {} of store {name} is {}{reason}\n",
+        push.version, push.state
+    );
+    if !push.gates.is_empty() {
+        text += &format!("gates: {}\n", push.gates);
+    }
+    if let Some(compared) = &push.compared {
+        text += &diff::text(compared);
+    }
+    if let Some(of_push) = &push.canary {
+        text += &canary::explain(push.version, of_push);
+    }
+    if push.state == PushState::Held {
+        let version = push.version;
+        text += &format!("next: fondaco swap {name} --to {version}, fondaco cancel {name}, or push a better version\n");
+    }
+    text
 }
 
 /// Makes a decision again.

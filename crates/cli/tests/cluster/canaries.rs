@@ -1,6 +1,6 @@
 //! Canaries on real clusters: a good version is promoted by itself, one that lost keys is rolled back, and no request mixes versions.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
@@ -14,7 +14,7 @@ use super::values::{KEYS, STORE, read_all, value, version_of};
 const ALL: [&str; 4] = ["node-1", "node-2", "node-3", "router-1"];
 
 /// Begins to push a version with a canary of these reads.
-fn begin(cluster: &Cluster, source: &PathBuf, reads: &str, time_ms: u64) {
+fn begin(cluster: &Cluster, source: &Path, reads: &str, time_ms: u64) {
     // The machine of the tests may be busy: latency is not what they are about.
     let bounds = json!({"reads_min": 50, "latency_percent": 1_000_000});
     let canary = json!({"reads": reads, "time_ms": time_ms, "bounds": bounds});

@@ -17,6 +17,7 @@ mod event_sets;
 mod event_writes;
 mod everywhere;
 mod fields;
+mod gates;
 mod graphs;
 mod groups;
 mod hook;

@@ -17,6 +17,7 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
         "read-keys-per-second" => ("1000", json!(1000)),
         "space-quota" => ("10GB", json!(10_000_000_000_u64)),
         "fan-out" => ("nearest", json!("nearest")),
+        "gate" => ("gone <= 5%", json!("gone <= 5%")),
         "value-type" => ("avro", json!("avro")),
         "compatibility" => ("forward", json!("forward")),
         "key-type" => ("(string,integer)", json!("(string,integer)")),

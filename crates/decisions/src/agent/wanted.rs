@@ -58,7 +58,7 @@ pub(super) fn wants<'a>(
             let current = store.versions.current() == Some(version);
             (version, if current { Urgency::Current } else { Urgency::Backup })
         });
-        let pushed = store.pushing().map(|version| (version, Urgency::Pushed));
+        let pushed = store.pushed().map(|version| (version, Urgency::Pushed));
         for (version, urgency) in kept.chain(pushed) {
             let Some(detail) = store.details.get(&version) else {
                 continue;

@@ -8,6 +8,7 @@
 //! and the next look decides anew.
 
 mod canary;
+mod gates;
 mod moves;
 mod nodes;
 mod plan;
@@ -23,6 +24,7 @@ use super::clock::{Now, WatchedClock};
 use super::layout::Layouts;
 use super::readiness::Reports;
 use super::space::is_over_quota;
+pub use gates::awaits_comparison;
 use push::{Pushes, Step};
 
 /// How patient a controller is.
@@ -182,7 +184,12 @@ impl Controller {
         if set.first()?.record.id != store.record.id {
             return None;
         }
-        let steps = set.iter().map(|store| self.push_step(input, &store.record)).collect();
+        let steps: Vec<_> = set.iter().map(|store| self.push_step(input, &store.record)).collect();
+        // Each version is compared with the one before as soon as it is there.
+        if let Some(at) = steps.iter().position(|step| matches!(step, Some(Step::Compare))) {
+            let record = Step::Compare.apply(&set[at].record, input.now.unix_ms);
+            return Some(Change::of([Write::over(set[at], record)]));
+        }
         let steps = push::joint_steps(&set, steps)?;
         let is_swap = steps.iter().all(|step| matches!(step, Step::Swap { .. }));
         let writes = set.iter().zip(steps).map(|(store, step)| {
@@ -194,7 +201,7 @@ impl Controller {
     }
 
     fn push_step<'a>(&mut self, input: &Input<'a>, store: &'a StoreRecord) -> Option<Step> {
-        let push = store.push.as_ref().filter(|push| !push.state.is_end())?;
+        let push = store.push.as_ref().filter(|_| store.pushing().is_some())?;
         if let Some(lost) = push::lost_base(store, push) {
             return Some(lost);
         }
@@ -216,6 +223,7 @@ impl Controller {
             missing.push((node, given_up));
         }
         let fetched = push::step(store, push.version, &reports.layout, &missing);
+        let fetched = fetched.and_then(|step| gates::gated(store, push, step));
         match &push.canary {
             None => fetched,
             Some(of_push) => {

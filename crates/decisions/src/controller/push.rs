@@ -57,6 +57,13 @@ pub(super) enum Step {
         /// The step.
         step: Box<Step>,
     },
+    /// Its nodes have it, and its gates need a comparison with the current version.
+    Compare,
+    /// A gate does not let it pass.
+    Hold {
+        /// Why.
+        reason: String,
+    },
     /// It fails.
     Fail {
         /// Why.
@@ -203,7 +210,7 @@ pub(super) fn set_of<'a>(
     view: &'a ClusterView,
     store: &'a Revised<StoreRecord>,
 ) -> Result<Vec<&'a Revised<StoreRecord>>, Step> {
-    let Some(push) = store.record.push.as_ref().filter(|push| !push.state.is_end()) else {
+    let Some(push) = store.record.push.as_ref().filter(|_| store.record.pushing().is_some()) else {
         return Ok(Vec::new());
     };
     let mut set = vec![store];
@@ -223,22 +230,46 @@ pub(super) fn set_of<'a>(
     Ok(set)
 }
 
-/// The steps of pushes that end together, given those that each would take alone: they swap when all can, and if one fails, all do.
+/// The steps of pushes that end together, given those that each would take alone: they swap when all can. If one fails, all do; if a
+/// gate stops one, all are held.
 pub(super) fn joint_steps(set: &[&Revised<StoreRecord>], steps: Vec<Option<Step>>) -> Option<Vec<Step>> {
-    let failure = set.iter().zip(&steps).find_map(|(store, step)| match step {
-        Some(Step::Fail { reason }) => Some((store.record.id, &store.record.definition.name, reason)),
+    let find = |reason_of: fn(&Step) -> Option<&String>| {
+        let mut found = set.iter().zip(&steps);
+        found.find_map(|(store, step)| Some((&store.record, reason_of(step.as_ref()?)?)))
+    };
+    let failure = find(|step| match step {
+        Step::Fail { reason } => Some(reason),
         _ => None,
     });
-    let Some((id, name, reason)) = failure else {
-        return steps.into_iter().collect();
+    if let Some(because) = failure {
+        return Some(with_reason(set, because, |reason| Step::Fail { reason }));
+    }
+    let gate = find(|step| match step {
+        Step::Hold { reason } => Some(reason),
+        _ => None,
+    });
+    match gate {
+        Some(because) if steps.iter().all(Option::is_some) => {
+            Some(with_reason(set, because, |reason| Step::Hold { reason }))
+        }
+        _ => steps.into_iter().collect(),
+    }
+}
+
+/// The same step for all stores of a set, because of one of them.
+fn with_reason(
+    set: &[&Revised<StoreRecord>],
+    (because, reason): (&StoreRecord, &String),
+    step: fn(String) -> Step,
+) -> Vec<Step> {
+    let of_store = |store: &&Revised<StoreRecord>| match store.record.id == because.id {
+        true => reason.clone(),
+        false => {
+            let name = &because.definition.name;
+            format!("store {name}, which it was to be swapped with: {reason}")
+        }
     };
-    let step = |store: &&Revised<StoreRecord>| Step::Fail {
-        reason: match store.record.id == id {
-            true => reason.clone(),
-            false => format!("store {name}, which it was to be swapped with: {reason}"),
-        },
-    };
-    Some(set.iter().map(step).collect())
+    set.iter().map(|store| step(of_store(store))).collect()
 }
 
 /// How many nodes the reason of a failed push names.
@@ -273,6 +304,18 @@ impl Step {
                     (canary.counts, canary.reason) = (counts, Some(reason));
                 }
                 return step.apply(&store, now_unix_ms);
+            }
+            Self::Compare => {
+                if let Some(push) = store.push.as_mut() {
+                    push.advance(PushEvent::Fetched, now_unix_ms);
+                }
+            }
+            Self::Hold { reason } => {
+                if let Some(push) = store.push.as_mut() {
+                    push.advance(PushEvent::Fetched, now_unix_ms);
+                    push.advance(PushEvent::Held, now_unix_ms);
+                    push.error = Some(reason);
+                }
             }
             Self::Fail { reason } => {
                 if let Some(push) = store.push.as_mut() {

@@ -32,7 +32,8 @@ pub use set::{SetPush, cancel_set, push_set, roll_back_set, swap_set};
 pub use store::{alter_store, create_store, versioned_settings};
 pub use user::{delete_user, put_user};
 pub use version::{
-    PUSHES_MAX, PushTerms, Pushed, cancel_push, check_base, check_space_quota, push, push_once, roll_back, swap,
+    PUSHES_MAX, PushTerms, Pushed, cancel_push, check_base, check_space_quota, push, push_once, put_comparison,
+    roll_back, swap, swap_held,
 };
 
 use fondaco_model::StoreName;

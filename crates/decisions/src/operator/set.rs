@@ -94,23 +94,28 @@ pub fn cancel_set(
     Ok(change)
 }
 
-/// Makes kept versions of several stores current by one write; `None` if each is current already. The view must have the reports of
-/// nodes.
+/// Makes kept versions of stores current by one write, and with `held_until_unix_ms`, the time now, also those that the gates of their
+/// pushes hold; `None` if each is current already. The view must have the reports of nodes.
 ///
 /// # Errors
 /// As [`swap`](super::swap), for any of the stores: none is swapped. Members of an earlier release.
 pub fn swap_set(
     view: &ClusterView,
     versions: &BTreeMap<StoreName, VersionNumber>,
+    held_until_unix_ms: Option<u64>,
 ) -> Result<Option<Change>, OperatorError> {
     let mut names = versions.keys();
     if let Some(first) = names.next() {
         check_set(view, first, names)?;
     }
-    let swaps = versions
-        .iter()
-        .map(|(name, &version)| version::swap(view, name, version));
-    let swaps = swaps.collect::<Result<Vec<_>, _>>()?;
+    let swap = |(name, &version): (&StoreName, &VersionNumber)| match held_until_unix_ms {
+        Some(now_unix_ms) => match version::swap_held(view, name, version, now_unix_ms)? {
+            Some(change) => Ok(Some(change)),
+            None => version::swap(view, name, version),
+        },
+        None => version::swap(view, name, version),
+    };
+    let swaps = versions.iter().map(swap).collect::<Result<Vec<_>, _>>()?;
     let change = swaps.into_iter().flatten().reduce(Change::and);
     Ok(change.map(|change| change.joined(view)))
 }
@@ -142,7 +147,7 @@ pub fn roll_back_set(
     }
     let target = |record: &StoreRecord| Ok((record.definition.name.clone(), version::rollback_target(record)?));
     let all = std::iter::once(record).chain(others).map(target);
-    swap_set(view, &all.collect::<Result<_, OperatorError>>()?)
+    swap_set(view, &all.collect::<Result<_, OperatorError>>()?, None)
 }
 
 /// Checks that the stores of a set are different ones, and that all members of the cluster know sets.

@@ -90,7 +90,8 @@ pub fn alter_store(
     let resolution = change.versioned.as_ref().and_then(|change| change.resolution);
     let stream = change.stream.as_ref();
     let has_limits = stream.is_some_and(|stream| stream.ttl_ms.is_some() || stream.write_keys_per_second.is_some());
-    if has_limits || resolution == Some(Resolution::Fields) {
+    let has_gates = change.gates.as_ref().is_some_and(Option::is_some);
+    if has_limits || has_gates || resolution == Some(Resolution::Fields) {
         check_spoken(view, &record.definition)?;
     }
     record.versions.expire(record.definition.backups);
@@ -343,6 +344,7 @@ fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
         _ if stream.is_some_and(|stream| stream.write_keys_per_second.is_some()) => {
             "--write-keys-per-second for a hybrid store".to_owned()
         }
+        _ if definition.gates.is_some() => "--gate".to_owned(),
         _ if stream.is_some_and(|stream| !stream.acknowledge.is_default()) => "--acknowledge".to_owned(),
         _ if stream.is_some() && definition.value_type.has_sets() => {
             format!("--value-type {} for a hybrid store", definition.value_type)

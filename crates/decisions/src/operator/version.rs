@@ -2,12 +2,13 @@
 
 use fondaco_model::cluster::{ClusterView, PushRecord, Revised, StoreRecord, VersionDetail, VersionEvents};
 use fondaco_model::{
-    CanaryReads, CanaryRecord, CanaryTerms, PROTOCOL_OF_CANARIES, PushEvent, PushState, StoreKind, StoreName,
-    VersionNumber,
+    CanaryReads, CanaryRecord, CanaryTerms, GateReport, Gates, PROTOCOL_OF_CANARIES, PROTOCOL_OF_GATES, PushEvent,
+    PushState, StoreKind, StoreName, VersionNumber,
 };
 
 use super::OperatorError;
 use crate::change::{Change, Write};
+use crate::controller::awaits_comparison;
 use crate::readiness::{late_among, unready_partition};
 
 /// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
@@ -36,6 +37,8 @@ pub struct PushTerms {
     pub again: bool,
     /// The terms of its canary, if it has one.
     pub canary: Option<CanaryTerms>,
+    /// Gates beside those of the store.
+    pub gates: Gates,
 }
 
 /// The answer to a request for a push.
@@ -85,6 +88,8 @@ pub fn push_once(
             run: terms.run,
             with: Default::default(),
             canary: None,
+            gates: Gates::default(),
+            compared: None,
         };
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
@@ -167,6 +172,7 @@ pub fn push(
     check_canary(view, record, &terms)?;
     check_room(view, record)?;
     check_space_quota(record, detail.bytes)?;
+    let gates = gates_of(view, record, &terms)?;
     let mut record = record.clone();
     let version = record.versions.allocate();
     if let Some(before) = record.push.take() {
@@ -185,9 +191,32 @@ pub fn push(
         run: terms.run,
         with: Default::default(),
         canary: terms.canary.map(CanaryRecord::new),
+        gates,
+        compared: None,
     });
     record.details.insert(version, detail);
+    // A version that was held gives way.
+    record.forget_details();
     Ok(Change::of([Write::over(before, record)]))
+}
+
+/// The gates of a new push: those of the store, and its own.
+fn gates_of(view: &ClusterView, record: &StoreRecord, terms: &PushTerms) -> Result<Gates, OperatorError> {
+    let gates = record.definition.gates.clone().unwrap_or_default().with(&terms.gates);
+    let (store, in_force) = (record.definition.name.clone(), view.protocol());
+    match gates.iter().count() {
+        0 => Ok(gates),
+        _ if in_force < PROTOCOL_OF_GATES => Err(OperatorError::NotYetSpoken {
+            store,
+            what: "--gate".to_owned(),
+            in_force,
+        }),
+        count if count > Gates::MAX => Err(OperatorError::InvalidDefinition {
+            store,
+            reason: format!("{count} gates, of the store and the push: use at most {}", Gates::MAX),
+        }),
+        _ => Ok(gates),
+    }
 }
 
 /// The events that count on top of a new version of a hybrid store; `None` for a batch store.
@@ -322,6 +351,28 @@ pub fn cancel_push(
     Ok(Change::of([Write::over(before, record)]))
 }
 
+/// Writes the comparison of the current version with the pushed one into the push whose gates wait for it; `None` if none does any
+/// more.
+///
+/// # Errors
+/// No such store, or a versioned one.
+pub fn put_comparison(
+    view: &ClusterView,
+    name: &StoreName,
+    version: VersionNumber,
+    report: &GateReport,
+) -> Result<Option<Change>, OperatorError> {
+    let before = batch(view, name)?;
+    if awaits_comparison(&before.record) != Some((report.from, version)) {
+        return Ok(None);
+    }
+    let mut record = before.record.clone();
+    if let Some(push) = &mut record.push {
+        push.compared = Some(Box::new(report.clone()));
+    }
+    Ok(Some(Change::of([Write::over(before, record)])))
+}
+
 /// Makes a kept version current; `None` if it is current already. The view must have the reports of nodes.
 ///
 /// # Errors
@@ -339,6 +390,41 @@ pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Res
     if record.versions.current() == Some(version) {
         return Ok(None);
     }
+    let record = with_current(view, record, version)?;
+    Ok(Some(Change::of([Write::over(before, record)]).while_same_routing(view)))
+}
+
+/// Makes a version current that the gates of its push hold; `None` if it is not held. The view must have the reports of nodes.
+///
+/// # Errors
+/// No such store, a versioned store, or a version with a partition that is ready on no node.
+pub fn swap_held(
+    view: &ClusterView,
+    name: &StoreName,
+    version: VersionNumber,
+    now_unix_ms: u64,
+) -> Result<Option<Change>, OperatorError> {
+    let before = batch(view, name)?;
+    let is_it = |push: &PushRecord| push.state == PushState::Held && push.version == version;
+    if !before.record.push.as_ref().is_some_and(is_it) {
+        return Ok(None);
+    }
+    let mut record = with_current(view, &before.record, version)?;
+    if let Some(push) = &mut record.push {
+        push.advance(PushEvent::Swapped, now_unix_ms);
+    }
+    record.versions.expire(record.definition.backups);
+    record.forget_details();
+    Ok(Some(Change::of([Write::over(before, record)]).while_same_routing(view)))
+}
+
+/// The record of a store with another current version.
+fn with_current(
+    view: &ClusterView,
+    record: &StoreRecord,
+    version: VersionNumber,
+) -> Result<StoreRecord, OperatorError> {
+    let name = &record.definition.name;
     if let Some(partition) = unready_partition(view, name, version) {
         return Err(OperatorError::VersionNotReady {
             store: name.clone(),
@@ -350,7 +436,7 @@ pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Res
     let mut record = record.clone();
     record.versions.make_current(version);
     record.late = late;
-    Ok(Some(Change::of([Write::over(before, record)]).while_same_routing(view)))
+    Ok(record)
 }
 
 /// Goes back to the given version, or to the one before the current one. The view must have the reports of nodes.

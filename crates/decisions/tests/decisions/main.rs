@@ -7,6 +7,7 @@ mod agent_fetches;
 mod canaries;
 mod data_node;
 mod fixture;
+mod gates;
 mod hints;
 mod left_behind;
 mod nodes;

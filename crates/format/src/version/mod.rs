@@ -13,6 +13,7 @@
 //!    passes to [`Version::complete`].
 
 mod cold;
+mod compare;
 mod damage;
 mod lifetimes;
 mod lookup;
@@ -26,6 +27,7 @@ use std::sync::OnceLock;
 use fondaco_model::{PartitionId, SlotPrefix};
 
 pub use cold::{ColdRead, ColdStep};
+pub use compare::{Compared, Comparison};
 pub use lifetimes::Lifetimes;
 pub(crate) use lookup::prefetch;
 pub use lookup::{Dated, Lookup, Probe, Value};

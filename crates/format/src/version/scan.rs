@@ -194,7 +194,7 @@ impl Version {
 
     /// Reads, up to a limit, as many buckets of a chunk at once as should contain the wanted records. Returns the first
     /// bucket that was not scanned.
-    fn walk_buckets(
+    pub(super) fn walk_buckets(
         &self,
         number: u32,
         first: u32,
@@ -261,7 +261,7 @@ impl Version {
         }
     }
 
-    fn chunks_of(&self, partition: u32) -> (u32, u32) {
+    pub(super) fn chunks_of(&self, partition: u32) -> (u32, u32) {
         let start = self.partition_starts[partition as usize];
         (start, self.partition_starts[partition as usize + 1] - start)
     }
@@ -306,7 +306,7 @@ impl Version {
 
 /// The progress of a scan.
 #[derive(Default)]
-struct Met {
+pub(super) struct Met {
     records: usize,
     bytes: usize,
 }

@@ -5,6 +5,7 @@ mod files;
 #[path = "../written/mod.rs"]
 mod written;
 
+mod compare;
 mod corruption;
 mod formats;
 mod lifetimes;

@@ -10,7 +10,7 @@ export const badge = (text, kind = '') => h('span', { class: `badge ${kind}` }, 
 
 const KINDS = {
   serving: 'good', live: 'good', swapped: 'good', done: 'good', running: 'busy', fetching: 'busy', moving: 'busy',
-  failed: 'bad', absent: 'bad', 'given-up': 'bad', proposed: 'warn', paused: 'warn', leaving: 'warn', maintenance: 'warn', late: 'warn',
+  failed: 'bad', absent: 'bad', 'given-up': 'bad', held: 'warn', proposed: 'warn', paused: 'warn', leaving: 'warn', maintenance: 'warn', late: 'warn',
 };
 export const state = (word) => badge(word, KINDS[word]);
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::joint::JointSwap;
 use crate::canary::{CanaryCounts, CanaryRecord, CanaryState};
 use crate::definition::StoreDefinition;
+use crate::gate::{GateReport, Gates};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::partition::PartitionCount;
@@ -222,6 +223,12 @@ impl StoreRecord {
 
     /// The version that is being pushed, if a push is under way.
     pub fn pushing(&self) -> Option<VersionNumber> {
+        let is_held = |push: &PushRecord| push.state == PushState::Held;
+        self.pushed().filter(|_| !self.push.as_ref().is_some_and(is_held))
+    }
+
+    /// The version that is being pushed or held: nodes have it, or fetch it.
+    pub fn pushed(&self) -> Option<VersionNumber> {
         let push = self.push.as_ref().filter(|push| !push.state.is_end());
         push.map(|push| push.version)
     }
@@ -238,9 +245,9 @@ impl StoreRecord {
         push.is_some_and(|push| matches!(push.state, PushState::Failed | PushState::Cancelled))
     }
 
-    /// Deletes the details of versions that are neither kept nor being pushed.
+    /// Deletes the details of versions that are neither kept nor being pushed or held.
     pub fn forget_details(&mut self) {
-        let pushing = self.pushing();
+        let pushing = self.pushed();
         let versions = &self.versions;
         self.details
             .retain(|&version, _| versions.contains(version) || pushing == Some(version));
@@ -361,7 +368,7 @@ pub struct PushRecord {
     pub base: Option<VersionNumber>,
     /// Its state.
     pub state: PushState,
-    /// Why it failed.
+    /// Why it failed, or is held.
     pub error: Option<String>,
     /// The size of all files in bytes.
     pub bytes_total: u64,
@@ -380,6 +387,12 @@ pub struct PushRecord {
     /// Its canary: the version answers a share of the reads before it becomes current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryRecord>,
+    /// The gates that the version must pass: those of the store when the push began, and those of the push.
+    #[serde(default, skip_serializing_if = "Gates::is_empty")]
+    pub gates: Gates,
+    /// The comparison with the current version, once the nodes have made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Box<GateReport>>,
 }
 
 impl PushRecord {
@@ -389,7 +402,7 @@ impl PushRecord {
             self.state = state;
             self.ended_unix_ms = state.is_end().then_some(now_unix_ms);
             let ended = match state {
-                PushState::Fetching | PushState::Ready => None,
+                PushState::Fetching | PushState::Ready | PushState::Held => None,
                 PushState::Swapped => Some(CanaryState::Promoted),
                 PushState::Failed => Some(CanaryState::RolledBack),
                 PushState::Cancelled => Some(CanaryState::Aborted),

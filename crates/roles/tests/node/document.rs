@@ -197,6 +197,12 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     steer(walk, "abort", 200);
     walk.delete(push, "/v1/stores/pymk/push", 409);
     walk.get("/v1/stores/{store}/versions", "/v1/stores/pymk/versions", 200);
+    let diff = "/v1/stores/{store}/diff";
+    walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2", 200);
+    walk.get(diff, "/v1/stores/pymk/diff?from=1&to=99", 404);
+    walk.get(diff, "/v1/stores/pymk/diff?from=1", 400);
+    walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2&seconds=0", 400);
+    walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2&epoch=999", 409);
     walk.post(
         "/v1/stores/{store}/rollback",
         "/v1/stores/pymk/rollback",

@@ -114,13 +114,17 @@ function progressOf(page, { push: last, name }, path) {
   return section(running ? 'Push under way' : 'Last push',
     h('div', { class: 'heading' }, state(last.state), h('span', null, `version ${last.version}`), running && bytesProgress(last.bytes_done, last.bytes_total, `push to ${name}`),
       running && last.seconds_left !== null && h('span', null, `${seconds(last.seconds_left)} left`),
-      running && action('Cancel the push', { danger: true, run: () => confirm({
+      last.state === 'held' && action('Swap it in all the same', { danger: true, run: () => confirm({
+        title: `Swap ${name}`, verb: `Serve version ${last.version}`, text: `Version ${last.version} goes live though its gates hold it: ${last.error}`,
+        submit: () => post(`${path}/swap`, { version: last.version }) }) }),
+      (running || last.state === 'held') && action('Cancel the push', { danger: true, run: () => confirm({
         title: `Cancel the push to ${name}`, verb: 'Cancel the push', text: `Nodes delete what they fetched of version ${last.version}.`, submit: () => remove(`${path}/push`) }) })),
     last.error && h('p', { class: 'banner bad' }, last.error),
     facts([
       ['source', h('code', null, last.source)], ['records', last.records], ['bytes', bytes(last.bytes_total)], ['began', time(last.started_unix_ms)],
       last.ended_unix_ms !== null && ['took', seconds((last.ended_unix_ms - last.started_unix_ms) / 1000)],
       running && last.rate_bytes_per_second > 0 && ['rate', `${bytes(last.rate_bytes_per_second)}/s${last.rate_limit_bytes_per_second ? ` of ${bytes(last.rate_limit_bytes_per_second)}/s` : ''}`],
+      last.gates && ['gates', last.gates],
       last.absent.length > 0 && ['absent', last.absent.map(({ node }) => [nodeLink(node), ' '])],
     ]),
     last.canary && canaryOf(page, last, name, path),

@@ -1,0 +1,106 @@
+//! The gates of a push: a version that all nodes have fetched goes live only if it passes them.
+//!
+//! The records have the numbers of records and bytes. The shares of keys come from the nodes: the push becomes *ready*, the process of
+//! the leading controller has both versions compared, and writes the sums into the push. A comparison with a version that is not
+//! current any more is made again. The first version of a store passes.
+
+use fondaco_model::cluster::{PushRecord, StoreRecord};
+use fondaco_model::{DiffCounts, Gate, PushState, VersionNumber};
+
+use super::push::Step;
+
+/// The step of a push, which its gates may stop or delay; other steps than a swap are not theirs.
+pub(super) fn gated(store: &StoreRecord, push: &PushRecord, step: Step) -> Option<Step> {
+    match step {
+        Step::Swap { .. } => match verdict(store, push) {
+            Verdict::Pass => Some(step),
+            Verdict::Compare => (push.state == PushState::Fetching).then_some(Step::Compare),
+            Verdict::Hold(reason) => Some(Step::Hold { reason }),
+        },
+        other => Some(other),
+    }
+}
+
+/// The versions that have to be compared for the gates of a push: the current one, and the pushed one.
+pub fn awaits_comparison(store: &StoreRecord) -> Option<(VersionNumber, VersionNumber)> {
+    let push = store.push.as_ref().filter(|push| push.state == PushState::Ready)?;
+    let current = store.versions.current()?;
+    matches!(verdict(store, push), Verdict::Compare).then_some((current, push.version))
+}
+
+enum Verdict {
+    Pass,
+    Compare,
+    Hold(String),
+}
+
+fn verdict(store: &StoreRecord, push: &PushRecord) -> Verdict {
+    let Some(current) = store.versions.current().filter(|_| !push.gates.is_empty()) else {
+        return Verdict::Pass;
+    };
+    let (Some(before), Some(after)) = (store.details.get(&current), store.details.get(&push.version)) else {
+        return Verdict::Hold(format!(
+            "nothing is known of version {current}, which the gates compare it with"
+        ));
+    };
+    let (records, bytes) = ((before.records, after.records), (before.bytes, after.bytes));
+    let stops = |gate: &&Gate, counts: &DiffCounts| !gate.allows(records, bytes, counts);
+    let none = DiffCounts::default();
+    let mut cheap = push.gates.iter().filter(|gate| !gate.needs_counts());
+    if let Some(gate) = cheap.find(|gate| stops(gate, &none)) {
+        return Verdict::Hold(format!("gate {gate}: {}", found(gate, current, records, bytes, &none)));
+    }
+    let mut counted = push.gates.iter().filter(|gate| gate.needs_counts()).peekable();
+    if counted.peek().is_none() {
+        return Verdict::Pass;
+    }
+    match push.compared.as_ref().filter(|compared| compared.from == current) {
+        None => Verdict::Compare,
+        Some(compared) => match &compared.error {
+            Some(error) => Verdict::Hold(format!("its gates could not be evaluated: {error}")),
+            None => match counted.find(|gate| stops(gate, &compared.counts)) {
+                Some(gate) => {
+                    let found = found(gate, current, records, bytes, &compared.counts);
+                    Verdict::Hold(format!("gate {gate}: {found}"))
+                }
+                None => Verdict::Pass,
+            },
+        },
+    }
+}
+
+/// What a gate has found, for people, with sample keys.
+fn found(gate: &Gate, current: VersionNumber, records: (u64, u64), bytes: (u64, u64), counts: &DiffCounts) -> String {
+    let change = |what: &str, (before, after): (u64, u64)| {
+        let percent = (after as f64 - before as f64) * 100.0 / before.max(1) as f64;
+        format!("{after} {what} after {before} in version {current} ({percent:+.1}%)")
+    };
+    let share = |count: u64, total: u64, what: &str, keys: &[String]| {
+        let percent = count as f64 * 100.0 / total.max(1) as f64;
+        let mut text = format!("{count} of {total} keys {what} ({percent:.1}%)");
+        if !keys.is_empty() {
+            text += &format!(", such as {}", keys.join(", "));
+        }
+        text
+    };
+    match gate {
+        Gate::Records(_) => change("records", records),
+        Gate::Bytes(_) => change("bytes", bytes),
+        Gate::Gone(_) => share(
+            counts.gone,
+            counts.keys_before,
+            &format!("of version {current} are gone"),
+            &counts.gone_keys,
+        ),
+        Gate::New(_) => share(
+            counts.new,
+            counts.keys_after,
+            &format!("are not in version {current}"),
+            &counts.new_keys,
+        ),
+        Gate::Changed(_) => {
+            let what = format!("of version {current} have another value");
+            share(counts.changed, counts.keys_before, &what, &counts.changed_keys)
+        }
+    }
+}
