@@ -111,7 +111,10 @@ pub fn steer(options: &SteerOptions, output: &Output) -> anyhow::Result<()> {
             client.post(&format!("/v1/stores/{name}/canary"), &CanaryRequest { action })?
         }
     };
-    output.result(&push, |push| explain(name, push))
+    output.result(&push, |push| match &push.canary {
+        Some(canary) => explain(push.version, canary),
+        None => format!("the last push of store {name} has no canary\n"),
+    })
 }
 
 /// The canary of the last push of a store, with its counts by node.

@@ -242,7 +242,7 @@ fn a_rollback_asks_whether_the_set_goes_back() {
     let versions = [("a", 2), ("c", 2)]
         .map(|(store, number)| (name(store), version(number)))
         .into();
-    let forward = operator::swap_set(&cluster.view, &versions).unwrap().unwrap();
+    let forward = operator::swap_set(&cluster.view, &versions, None).unwrap().unwrap();
     assert!(cluster.apply(&forward));
     assert_eq!(
         currents(&cluster),
@@ -257,6 +257,6 @@ fn a_rollback_asks_whether_the_set_goes_back() {
     let versions = [("a", 1), ("b", 7)]
         .map(|(store, number)| (name(store), version(number)))
         .into();
-    let refused = operator::swap_set(&cluster.view, &versions);
+    let refused = operator::swap_set(&cluster.view, &versions, None);
     assert!(matches!(refused, Err(OperatorError::VersionNotFound { .. })));
 }
