@@ -83,9 +83,8 @@ fn a_push_that_loses_keys_is_stopped_by_its_gate_and_by_nothing_else() {
     assert!(swapped.contains("version 2"), "{swapped}");
     until("the record of changes has the override", || {
         let audit = cluster.any().http_get("/v1/audit");
-        audit
-            .to_string()
-            .contains("version 2 went live though it was held: gate gone <= 5%")
+        let note = format!("version 2 of store {STORE} went live though it was held: gate gone <= 5%");
+        audit.to_string().contains(&note)
     });
     assert_eq!(push_of(&cluster)["state"], "swapped");
 

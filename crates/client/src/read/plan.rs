@@ -216,7 +216,7 @@ impl Read {
         // Even if it is not newer: a store that was not in flux when the directory was taken may be now.
         let is_changed = |part: &Part| {
             let store = directory.store(part.name.as_str());
-            store.map(|(_, store)| (store.id, store.current)) != Some((part.id, Some(part.version)))
+            store.map(|(_, store)| (store.id, version_of(store, part.is_canary))) != Some((part.id, Some(part.version)))
         };
         if self.parts.iter().any(|part| part.in_flux && is_changed(part)) {
             self.parts.iter_mut().for_each(|part| part.in_flux |= is_changed(part));
