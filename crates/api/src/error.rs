@@ -153,7 +153,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ),
     ("no_canary", 409, "no canary of the store is under way"),
     ("canary_not_begun", 409, "nodes still fetch the version of the canary"),
-    ("push_ended", 409, "there is no push to cancel"),
+    ("push_ended", 409, "there is no push to cancel or to confirm"),
     (
         "version_failed",
         409,

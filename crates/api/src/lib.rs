@@ -42,7 +42,9 @@ pub use lookup::{DecodedValue, LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, SettingList, SettingResource};
 pub use plan::{MoveResource, NewMark, NewMove, NewPlan, PlanList, PlanResource, StuckStoreResource};
-pub use push::{AbsentNode, CanaryNode, CanaryRequest, CanaryResource, DryRunResource, NewPush, PushResource};
+pub use push::{
+    AbsentNode, CanaryNode, CanaryRequest, CanaryResource, Confirmation, DryRunResource, NewPush, PushResource,
+};
 pub use role::Role;
 pub use schema::{
     NewSchema, SchemaCount, SchemaDiff, SchemaField, SchemaList, SchemaRecords, SchemaResource, UncountedNode,

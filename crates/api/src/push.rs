@@ -53,7 +53,8 @@ pub struct NewPush {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryTerms>,
     /// Gates that the version must pass before it goes live, beside those of the store, joined by semicolons: the allowed change of
-    /// `records` or `bytes`, or the most keys that are `gone`, `new` or `changed`. The first version of a store passes.
+    /// `records` or `bytes`, or the most keys that are `gone`, `new` or `changed`; `confirm` holds it until it is confirmed. The first
+    /// version of a store passes all but `confirm`.
     #[serde(default, skip_serializing_if = "Gates::is_empty")]
     #[schema(value_type = String, example = "records -10%..+50%; gone <= 5%")]
     pub gates: Gates,
@@ -79,6 +80,9 @@ pub struct PushResource {
     #[serde(default, skip_serializing_if = "Gates::is_empty")]
     #[schema(value_type = String)]
     pub gates: Gates,
+    /// Whether its version is held only because it has to be confirmed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_confirmation: bool,
     /// The comparison with the current version, once its gates have needed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<VersionDiff>,
@@ -165,6 +169,23 @@ pub struct AbsentNode {
     pub node: u32,
     /// When the answering process saw it leave, in milliseconds since 1970; null if it never saw the node.
     pub since_unix_ms: Option<u64>,
+}
+
+/// The end of the checks of a version that awaits its confirmation.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Confirmation {
+    /// The version.
+    #[schema(value_type = u64, minimum = 1)]
+    pub version: VersionNumber,
+    /// Why it must not go live; null if it may. Only the first 2000 characters are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+impl Confirmation {
+    /// The most characters of a reason that are kept.
+    pub const REASON_CHARS_MAX: usize = 2_000;
 }
 
 /// The effects that a push would have.

@@ -238,6 +238,13 @@ impl Operator {
         self.change_store(name, |view| operator::put_comparison(view, name, version, report))
     }
 
+    /// Makes the version of a push current that awaits its confirmation, or refuses it for a reason.
+    pub fn confirm(&self, name: &StoreName, version: VersionNumber, refused: Option<&str>) -> Result<(), ClusterError> {
+        self.change_with_reports(&[name], |view| {
+            operator::confirm(view, name, version, refused, now_unix_ms())
+        })
+    }
+
     /// Makes kept or held versions of stores current, by one write.
     pub fn swap(&self, versions: &BTreeMap<StoreName, VersionNumber>) -> Result<(), ClusterError> {
         let names: Vec<_> = versions.keys().collect();

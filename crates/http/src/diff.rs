@@ -103,22 +103,9 @@ pub(super) async fn compare(
     })
 }
 
-/// The record of a store that has both versions.
+/// The record of a store that has both versions, which can be compared.
 fn store_of(app: &App, name: &StoreName, from: VersionNumber, to: VersionNumber) -> Result<StoreRecord, ApiError> {
-    let store = app.operator.store(name)?;
-    if store.definition.kind == StoreKind::Versioned {
-        return Err(OperatorError::Versioned { store: name.clone() }.into());
-    }
-    let has = |version| store.versions.contains(version) || store.pushed() == Some(version);
-    if let Some(version) = [from, to].into_iter().find(|&version| !has(version)) {
-        let kept: Vec<_> = store.versions.kept().map(|version| version.to_string()).collect();
-        return Err(OperatorError::VersionNotFound {
-            store: name.clone(),
-            version,
-            kept: kept.join(", "),
-        }
-        .into());
-    }
+    let store = store_with(app, name, &[from, to])?;
     if let (Some(before), Some(after)) = (store.details.get(&from), store.details.get(&to))
         && before.partitions != after.partitions
     {
@@ -128,6 +115,25 @@ fn store_of(app: &App, name: &StoreName, from: VersionNumber, to: VersionNumber)
             before.partitions, after.partitions
         );
         return Err(ApiError::invalid(message));
+    }
+    Ok(store)
+}
+
+/// The record of a store that keeps, holds or fetches all of these versions.
+pub(super) fn store_with(app: &App, name: &StoreName, versions: &[VersionNumber]) -> Result<StoreRecord, ApiError> {
+    let store = app.operator.store(name)?;
+    if store.definition.kind == StoreKind::Versioned {
+        return Err(OperatorError::Versioned { store: name.clone() }.into());
+    }
+    let has = |version| store.versions.contains(version) || store.pushed() == Some(version);
+    if let Some(&version) = versions.iter().find(|&&version| !has(version)) {
+        let kept: Vec<_> = store.versions.kept().map(|version| version.to_string()).collect();
+        return Err(OperatorError::VersionNotFound {
+            store: name.clone(),
+            version,
+            kept: kept.join(", "),
+        }
+        .into());
     }
     Ok(store)
 }

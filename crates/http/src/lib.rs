@@ -51,6 +51,7 @@ mod streams;
 mod traffic;
 mod uploads;
 mod users;
+mod version_lookup;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -109,7 +110,17 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/canary", Method::POST, post(pushes::steer_canary)),
+        (
+            "/v1/stores/{store}/push/confirmation",
+            Method::POST,
+            post(pushes::confirm),
+        ),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
+        (
+            "/v1/stores/{store}/versions/{version}/keys/{key}",
+            Method::GET,
+            get(version_lookup::get),
+        ),
         (
             "/v1/stores/{store}/versions/{version}/files/{file}",
             Method::GET,

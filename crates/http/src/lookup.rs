@@ -102,7 +102,7 @@ pub(super) async fn many(
 }
 
 /// A key as it is stored: people write one of several parts as a JSON list.
-fn encoded_key(app: &App, store: &StoreName, key: Vec<u8>, decode: bool) -> Result<Vec<u8>, ApiError> {
+pub(super) fn encoded_key(app: &App, store: &StoreName, key: Vec<u8>, decode: bool) -> Result<Vec<u8>, ApiError> {
     let view = app.operator.mirror().view();
     let known = view.stores.get(store).filter(|_| decode);
     let Some(key_type @ KeyType::Tuple(_)) = known.map(|known| &known.record.definition.key_type) else {
@@ -118,7 +118,7 @@ fn encoded_key(app: &App, store: &StoreName, key: Vec<u8>, decode: bool) -> Resu
 }
 
 /// A value as JSON, if its store declares a type; else as it is.
-async fn decoded(app: &App, store: &StoreName, value: Vec<u8>) -> Result<LookupValue, ApiError> {
+pub(super) async fn decoded(app: &App, store: &StoreName, value: Vec<u8>) -> Result<LookupValue, ApiError> {
     let (value_type, schemas) = {
         let catalog = app.catalog.load();
         let Some(known) = catalog.store(store) else {

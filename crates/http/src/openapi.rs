@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::{
     cluster, dev, diff, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schema_records,
-    schemas, sessions, stores, streams, uploads, users,
+    schemas, sessions, stores, streams, uploads, users, version_lookup,
 };
 
 #[derive(OpenApi)]
@@ -41,7 +41,9 @@ use crate::{
         pushes::show,
         pushes::cancel,
         pushes::steer_canary,
+        pushes::confirm,
         files::get,
+        version_lookup::get,
         uploads::begin,
         uploads::show,
         uploads::delete,

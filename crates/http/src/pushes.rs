@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fondaco_api::{CanaryRequest, DryRunResource, ErrorResource, NewPush, PushResource};
+use fondaco_api::{CanaryRequest, Confirmation, DryRunResource, ErrorResource, NewPush, PushResource};
 use fondaco_decisions::operator::{OperatorError, PushTerms, SetPush};
 use fondaco_model::cluster::PushRecord;
 use fondaco_model::{Gates, PushState, StoreKind, StoreName, VersionNumber};
@@ -213,6 +213,28 @@ pub(super) async fn steer_canary(
     let push = app.blocking(move |app| {
         app.operator.steer_canary(&name, request.action)?;
         status(app, &name, None)
+    });
+    Ok(Json(push.await?))
+}
+
+/// Confirm the version of the push that awaits it, or refuse it: then it stays held, with the reason. Answers when all live nodes serve it.
+#[utoipa::path(post, path = "/v1/stores/{store}/push/confirmation", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = Confirmation, responses(
+    (status = 200, description = "The push: swapped, or held", body = PushResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_not_found, push_ended, version_failed", body = ErrorResource),
+))]
+pub(super) async fn confirm(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    JsonBody(Confirmation { version, refused }): JsonBody<Confirmation>,
+) -> Result<Json<PushResource>, ApiError> {
+    let refused = refused.map(|reason| reason.chars().take(Confirmation::REASON_CHARS_MAX).collect::<String>());
+    let push = app.blocking(move |app| {
+        app.operator.confirm(&name, version, refused.as_deref())?;
+        let push = status(app, &name, None)?;
+        if push.state == PushState::Swapped {
+            app.wait_serving(&name)?;
+        }
+        Ok(push)
     });
     Ok(Json(push.await?))
 }

@@ -21,7 +21,10 @@ pub(super) fn right(path: &str, method: &Method) -> Right {
     match path {
         "/" | "/healthz" | "/readyz" | "/v1/session" => Right::Open,
         path if path.starts_with("/console") => Right::Open,
-        "/v1/stores/{store}/keys/{key}" | "/v1/lookup" | "/v1/graphs/{store}/query" => Right::Data(Viewer),
+        "/v1/stores/{store}/keys/{key}"
+        | "/v1/stores/{store}/versions/{version}/keys/{key}"
+        | "/v1/lookup"
+        | "/v1/graphs/{store}/query" => Right::Data(Viewer),
         // Whole stores, as nodes and backups read them.
         "/v1/stores/{store}/versions/{version}/files/{file}"
         | "/v1/stores/{store}/uploads/{upload}/files/{file}"

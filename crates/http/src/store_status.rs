@@ -122,6 +122,7 @@ impl<'a> Seen<'a> {
             only.bytes_total = own.bytes_total;
             only.seconds_left = own.seconds_left;
         }
+        let awaits_confirmation = push.awaits_confirmation();
         let canary = push.canary.map(|canary| canary_resource(canary, &nodes));
         let sum = |of: fn(&ReplicaReport) -> u64| nodes.values().map(of).sum::<u64>();
         let (done, total) = (sum(|node| node.bytes_done), sum(|node| node.bytes_total));
@@ -139,6 +140,7 @@ impl<'a> Seen<'a> {
             state: push.state,
             error: push.error,
             gates: push.gates,
+            awaits_confirmation,
             compared: push
                 .compared
                 .filter(|compared| compared.error.is_none())

@@ -30,6 +30,8 @@ pub enum Gate {
     New(Percent),
     /// The share of the current version's keys that have another value in the new one.
     Changed(Percent),
+    /// The version is held, even if it passes all others, until the checks of the pushing program or an operator confirm it.
+    Confirm,
 }
 
 /// The least and the greatest change; either may be open.
@@ -76,6 +78,17 @@ impl Gates {
         all.extend(new.cloned());
         Self(all)
     }
+
+    /// These gates, and a confirmation.
+    #[must_use]
+    pub fn with_confirmation(&self) -> Self {
+        self.with(&Self(vec![Gate::Confirm]))
+    }
+
+    /// Whether the version has to be confirmed.
+    pub fn need_confirmation(&self) -> bool {
+        self.0.contains(&Gate::Confirm)
+    }
 }
 
 impl Gate {
@@ -84,7 +97,7 @@ impl Gate {
         matches!(self, Self::Gone(_) | Self::New(_) | Self::Changed(_))
     }
 
-    /// Whether the gate lets a version pass. Shares are of the keys of the former version, but those of new keys of the later one.
+    /// Whether the gate lets a version pass, but for its confirmation. Shares are of the keys of the former version, but those of new keys of the later one.
     pub fn allows(&self, records: (u64, u64), bytes: (u64, u64), counts: &DiffCounts) -> bool {
         match self {
             Self::Records(bounds) => bounds.allow(records.0, records.1),
@@ -92,6 +105,7 @@ impl Gate {
             Self::Gone(share) => share.allows(counts.gone, counts.keys_before),
             Self::New(share) => share.allows(counts.new, counts.keys_after),
             Self::Changed(share) => share.allows(counts.changed, counts.keys_before),
+            Self::Confirm => true,
         }
     }
 }
@@ -192,7 +206,7 @@ impl FromStr for Gate {
             gate: text.chars().take(80).collect(),
             remedy,
         };
-        let known = "write records -10%..+50%, bytes -10%..+50%, gone <= 5%, new <= 5% or changed <= 5%";
+        let known = "write records -10%..+50%, bytes -10%..+50%, gone <= 5%, new <= 5%, changed <= 5% or confirm";
         let share = |text: &str| -> Result<Percent, GateError> {
             let limit = text.trim().strip_prefix("<=");
             let limit = limit.ok_or_else(|| refuse("a share has a limit, such as <= 5%".to_owned()))?;
@@ -211,6 +225,7 @@ impl FromStr for Gate {
             "gone" => share(rest).map(Self::Gone),
             "new" => share(rest).map(Self::New),
             "changed" => share(rest).map(Self::Changed),
+            "confirm" if rest.is_empty() => Ok(Self::Confirm),
             _ => Err(refuse(known.to_owned())),
         }
     }
@@ -224,6 +239,7 @@ impl fmt::Display for Gate {
             Self::Gone(limit) => write!(f, "gone <= {limit}"),
             Self::New(limit) => write!(f, "new <= {limit}"),
             Self::Changed(limit) => write!(f, "changed <= {limit}"),
+            Self::Confirm => f.write_str("confirm"),
         }
     }
 }
@@ -342,7 +358,7 @@ mod tests {
 
     #[test]
     fn gates_are_read_back() {
-        let text = "records -10%..+50%; bytes ..+0.5%; gone <= 5%; new <= 100%; changed <= 0.125%";
+        let text = "records -10%..+50%; bytes ..+0.5%; gone <= 5%; new <= 100%; changed <= 0.125%; confirm";
         let gates: Gates = text.parse().unwrap();
         assert_eq!(gates.to_string(), text);
         assert_eq!(gates.with(&gates), gates);
@@ -355,6 +371,7 @@ mod tests {
             ("", "write records"),
             ("gone <= 5%;", "write records"),
             ("lost <= 5%", "write records"),
+            ("confirm <= 5%", "or confirm"),
             ("gone < 5%", "<= 5%"),
             ("gone <= 5", "no percentage"),
             ("gone <= 1.2345%", "no percentage"),

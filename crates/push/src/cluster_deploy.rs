@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fondaco_admin::{AdminError, Client};
-use fondaco_api::{ClusterResource, NewPush, PushResource, VersionList};
+use fondaco_api::{ClusterResource, Confirmation, NewPush, PushResource, VersionList};
 use fondaco_model::{CanaryTerms, Gates, PushState, StoreName, VersionNumber};
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
 
+use crate::checks::Checks;
 use crate::error::PushError;
 use crate::observer::{INTERVAL, Job, Note, Progress};
 use crate::upload::{self, UploadResult};
@@ -50,6 +51,8 @@ pub(crate) struct Built<'a> {
     pub canary: Option<&'a CanaryTerms>,
     /// Gates beside those of the store.
     pub gates: &'a Gates,
+    /// The checks of this program before it goes live.
+    pub checks: &'a Checks,
 }
 
 /// The result of a deploy, as JSON.
@@ -201,6 +204,9 @@ fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_
         }
     }
     drop(step);
+    if push.awaits_confirmation && !built.checks.is_empty() {
+        push = confirm(client, built, push.version, job)?;
+    }
     match push.state {
         PushState::Swapped => {
             // They serve the store again when they have caught up.
@@ -226,6 +232,26 @@ fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_
             push.error.as_deref().unwrap_or("see the node's log")
         ))),
     }
+}
+
+/// Checks a version that awaits that, and makes it current, or has the cluster hold it for the reason found.
+fn confirm(client: &Client, built: &Built<'_>, version: u64, job: Job<'_>) -> Result<PushResource, PushError> {
+    let name = built.store;
+    let push = format!("/v1/stores/{name}/push");
+    let refused = built.checks.check(client, name, version, job);
+    if job.is_cancelled() {
+        client.delete(&format!("{push}?version={version}"))?;
+        let message = format!("the push of version {version} of store {name} was cancelled");
+        return Err(PushError::Cancelled(message));
+    }
+    let version = VersionNumber::new(version).ok_or_else(|| PushError::Damaged("version 0 was pushed".to_owned()))?;
+    let confirmed = client.post(&format!("{push}/confirmation"), &Confirmation { version, refused });
+    confirmed.map_err(|error| {
+        let message = format!(
+            "version {version} of store {name} is fetched, but cannot be confirmed: fondaco versions {name} shows it"
+        );
+        PushError::from(error).within(message)
+    })
 }
 
 /// Starts the push. If another push of the store started while this version was built, waits for its end.

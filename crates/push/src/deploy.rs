@@ -116,6 +116,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         with: &options.with,
         canary: rollout.canary.as_ref(),
         gates: &rollout.gates,
+        checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&version, job, |_| Ok(()));
     Ok(Outcome::new(&version, rolled, None, Some(place.clone())))

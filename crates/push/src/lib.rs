@@ -25,6 +25,7 @@
 
 mod base_version;
 mod build;
+mod checks;
 mod cluster_deploy;
 mod compact;
 mod declared;
@@ -44,6 +45,7 @@ mod version_copy;
 pub use build::{
     BuildResult, Earlier, Edges, GraphResult, IncrementResult, Rows, RowsInMemory, build, partition_count,
 };
+pub use checks::{Checks, Sample};
 pub use cluster_deploy::{Deployed, is_end};
 pub use compact::{Compact, Compacted, compact};
 pub use declared::declaration;

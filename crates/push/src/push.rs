@@ -186,6 +186,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         with: &options.with,
         canary: rollout.canary.as_ref(),
         gates: &rollout.gates,
+        checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&version, job, prepare);
     let kept = match &rolled.error {
@@ -233,6 +234,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         with: &BTreeMap::new(),
         canary: None,
         gates: &rollout.gates,
+        checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));
     Outcome::new(&known, rolled, None, None)

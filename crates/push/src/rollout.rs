@@ -13,6 +13,7 @@ use fondaco_api::PushResource;
 use fondaco_model::{CanaryTerms, Gates, StoreName};
 use serde::Serialize;
 
+use crate::checks::Checks;
 use crate::cluster_deploy::{Built, deploy_to_cluster, push_of_run};
 use crate::error::{PushError, with_causes};
 use crate::observer::{INTERVAL, Job, Note};
@@ -36,6 +37,8 @@ pub struct Clusters {
     pub canary: Option<CanaryTerms>,
     /// Gates beside those of the store.
     pub gates: Gates,
+    /// The checks of this program before the version goes live, in each cluster.
+    pub checks: Checks,
 }
 
 impl Clusters {
@@ -49,6 +52,7 @@ impl Clusters {
             again: false,
             canary: None,
             gates: Gates::default(),
+            checks: Checks::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ pub(crate) struct Rollout {
     pub(crate) canary: Option<CanaryTerms>,
     /// Gates beside those of the store.
     pub(crate) gates: Gates,
+    pub(crate) checks: Checks,
     pause: Duration,
     /// The id of the run. To several clusters every run has one.
     run: Option<String>,
@@ -140,7 +145,11 @@ impl Rollout {
             is_several: clusters.is_several,
             again: clusters.again,
             canary: clusters.canary.clone(),
-            gates: clusters.gates.clone(),
+            gates: match clusters.checks.is_empty() {
+                true => clusters.gates.clone(),
+                false => clusters.gates.with_confirmation(),
+            },
+            checks: clusters.checks.clone(),
             pause: clusters.pause,
             run: clusters.run.clone().or_else(|| clusters.is_several.then(new_run)),
         })

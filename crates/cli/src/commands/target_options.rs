@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use fondaco_admin::Endpoint;
 use fondaco_model::{Gates, StoreName};
-use fondaco_push::{Clusters, Topic};
+use fondaco_push::{Checks, Clusters, Topic};
 use fondaco_stream::TopicAddress;
 
 use super::WrongUsage;
@@ -43,9 +43,24 @@ pub struct RolloutOptions {
     with: Vec<(StoreName, String)>,
 
     /// A gate that the version must pass before it goes live, beside those of the store: the allowed change of records or bytes, or
-    /// the most keys that are gone, new or changed. Otherwise it is fetched and held. May be given several times
+    /// the most keys that are gone, new or changed. Otherwise it is fetched and held. With confirm, it is held until its checks or an
+    /// operator confirm it. May be given several times
     #[arg(long, value_name = "'records -10%..+50%'|'gone <= 5%'|…")]
     gate: Vec<Gates>,
+
+    /// Look these keys up in the version before it goes live: a file with {"key": "7", "value": "seven"} on each line; null if the
+    /// key must be absent. Unless all are right, the version is held
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["with", "canary"])]
+    gate_samples: Option<PathBuf>,
+
+    /// Run this command of the shell before the version goes live; unless it exits with 0, the version is held. Its environment has
+    /// FONDACO_STORE, FONDACO_VERSION and FONDACO_HTTP
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["with", "canary"])]
+    gate_command: Option<String>,
+
+    /// How long samples and command may take together
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = output::parse_span_ms)]
+    gate_time: u64,
 
     #[command(flatten)]
     canary: CanaryOptions,
@@ -74,10 +89,10 @@ impl RolloutOptions {
     }
 
     /// The clusters of `--to`, or the one of this port.
-    pub fn clusters(&self, port: &ControlPort) -> Result<Clusters, WrongUsage> {
+    pub fn clusters(&self, port: &ControlPort) -> anyhow::Result<Clusters> {
         for (number, address) in self.to.iter().enumerate() {
             if self.to[..number].contains(address) {
-                return Err(WrongUsage(format!("--to names {address} twice")));
+                return Err(WrongUsage(format!("--to names {address} twice")).into());
             }
         }
         let at = |address: &String| Endpoint {
@@ -96,6 +111,14 @@ impl RolloutOptions {
             again: self.again,
             canary: self.canary.terms(),
             gates: self.gate.iter().fold(Gates::default(), |all, gates| all.with(gates)),
+            checks: Checks {
+                samples: self
+                    .gate_samples
+                    .as_deref()
+                    .map_or(Ok(Vec::new()), Checks::read_samples)?,
+                command: self.gate_command.clone(),
+                time_max: Duration::from_millis(self.gate_time),
+            },
         })
     }
 }

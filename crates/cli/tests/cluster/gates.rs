@@ -1,6 +1,8 @@
 //! Gates of pushes: a version that lost keys is stopped by its gate and by nothing else.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -179,4 +181,89 @@ fn a_difference_counts_changed_fields_and_needs_one_owner_of_each_partition() {
     check(&cluster);
     let shown = cluster.any().done(&["diff", "f", "1", "2"]);
     assert!(shown.contains("changed") && shown.contains("age"), "{shown}");
+}
+
+/// A command that does not end before the program that runs it.
+const HANGING: &str = "while kill -0 $PPID; do sleep 0.1; done";
+
+#[test]
+fn samples_and_a_command_of_the_pushing_program_decide() {
+    let cluster = Cluster::serving(Shape::default());
+    let second = cluster.build(2);
+    let samples = cluster.dir.path().join("samples.jsonl");
+    let write_samples = |version| {
+        let right = json!({"key": "7", "value": value(version, 7)});
+        let absent = json!({"key": "no such/key", "value": null});
+        std::fs::write(&samples, format!("{right}\n{absent}\n")).unwrap();
+    };
+    write_samples(1);
+    let samples_path = samples.to_str().unwrap();
+    let reason = deploy_in_vain(&cluster, &second, &["--gate-samples", samples_path]);
+    assert!(
+        reason.contains("1 of 2 samples fail: \"7\" has \"version-2 key-7"),
+        "{reason}"
+    );
+    let listed = cluster.any().done(&["versions", STORE]);
+    assert!(listed.contains("held") && listed.contains("samples fail"), "{listed}");
+    let begun = Instant::now();
+    let reason = deploy_in_vain(&cluster, &second, &["--gate-command", HANGING, "--gate-time", "2s"]);
+    assert!(reason.contains("fails: no answer within"), "{reason}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "a command that hangs is killed"
+    );
+    let reason = deploy_in_vain(&cluster, &second, &["--gate-command", "echo no row >&2; exit 3"]);
+    assert!(reason.contains("exit status: 3: no row"), "{reason}");
+    // Gates stop a version before its checks.
+    let both = ["--gate", "records +10%..", "--gate-command", "true"];
+    let reason = deploy_in_vain(&cluster, &second, &both);
+    assert!(reason.contains("gate records +10%.."), "{reason}");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+    let source = second.to_str().unwrap();
+    for other in [["--with", "t=/data/t"], ["--canary", "5%"]] {
+        let together = [&["deploy", STORE, source, "--gate-command", "true"], &other[..]].concat();
+        let refused = cluster.any().refused(2, &together);
+        assert!(refused.contains(other[0]), "{refused}");
+    }
+
+    write_samples(2);
+    let environment = "test $FONDACO_STORE = s && test $FONDACO_VERSION = 6 && test -n \"$FONDACO_HTTP\"";
+    let options = ["--gate-samples", samples_path, "--gate-command", environment];
+    let deploy = [&["deploy", STORE, source, "--quiet"], &options[..]].concat();
+    // Any process looks the samples up.
+    let deployed = cluster.get("router-1").json(&deploy);
+    assert_eq!(
+        (&deployed["state"], &deployed["error"]),
+        (&json!("swapped"), &Value::Null),
+        "{deployed}"
+    );
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
+}
+
+#[test]
+fn a_version_whose_pushing_program_is_killed_before_it_confirms_does_not_go_live() {
+    let cluster = Cluster::serving(Shape::default());
+    let second = cluster.build(2);
+    let source = second.to_str().unwrap();
+    let deploy = ["deploy", STORE, source, "--quiet", "--run", "nightly", "--gate-command"];
+    let mut command = cluster.any().command(&[&deploy[..], &[HANGING]].concat());
+    let mut killed = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the version awaits the check", || {
+        push_of(&cluster)["awaits_confirmation"] == true
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // No node, and no leader, makes it live.
+    std::thread::sleep(Duration::from_secs(2));
+    let push = push_of(&cluster);
+    assert_eq!(push["state"], "held", "{push}");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+    // Another try of the same run checks the same version.
+    let deployed = cluster.any().json(&[&deploy[..], &["true"]].concat());
+    assert_eq!(
+        (&deployed["state"], &deployed["version"]),
+        (&json!("swapped"), &json!(2)),
+        "{deployed}"
+    );
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
 }

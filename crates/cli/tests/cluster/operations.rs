@@ -50,6 +50,7 @@ fn concrete(operation: &str) -> (String, Value) {
         "post /v1/stores" => json!({"name": "s"}),
         "post /v1/stores/{store}/swap" => json!({"version": 99}),
         "post /v1/stores/{store}/rollback" => json!({"to": 99}),
+        "post /v1/stores/{store}/push/confirmation" => json!({"version": 99}),
         "post /v1/stores/{store}/canary" => json!({"action": "pause"}),
         "post /v1/stores/{store}/pushes" => json!({"source": "file:///absent"}),
         "post /v1/stores/{store}/events" => json!({"events": []}),

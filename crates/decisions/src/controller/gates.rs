@@ -2,12 +2,12 @@
 //!
 //! The records have the numbers of records and bytes. The shares of keys come from the nodes: the push becomes *ready*, the process of
 //! the leading controller has both versions compared, and writes the sums into the push. A comparison with a version that is not
-//! current any more is made again. The first version of a store passes.
+//! current any more is made again. The first version of a store passes, but for a confirmation.
 
 use fondaco_model::cluster::{PushRecord, StoreRecord};
 use fondaco_model::{DiffCounts, Gate, PushState, VersionNumber};
 
-use super::push::Step;
+use super::push::{Step, lost_base};
 
 /// The step of a push, which its gates may stop or delay; other steps than a swap are not theirs.
 pub(super) fn gated(store: &StoreRecord, push: &PushRecord, step: Step) -> Option<Step> {
@@ -34,7 +34,29 @@ enum Verdict {
     Hold(String),
 }
 
+/// Why the pushed version, which awaits its confirmation, must not go live any more; `None` if it may.
+pub fn stale(store: &StoreRecord, push: &PushRecord) -> Option<String> {
+    if let Some(Step::Fail { reason }) = lost_base(store, push) {
+        return Some(reason);
+    }
+    match verdict(store, push) {
+        Verdict::Pass => None,
+        Verdict::Compare => {
+            Some("another version became current while it awaited its confirmation: push it again".to_owned())
+        }
+        Verdict::Hold(reason) => (reason != PushRecord::AWAITS_CONFIRMATION).then_some(reason),
+    }
+}
+
 fn verdict(store: &StoreRecord, push: &PushRecord) -> Verdict {
+    match verdict_of_gates(store, push) {
+        Verdict::Pass if push.gates.need_confirmation() => Verdict::Hold(PushRecord::AWAITS_CONFIRMATION.to_owned()),
+        verdict => verdict,
+    }
+}
+
+/// The verdict, but for a confirmation.
+fn verdict_of_gates(store: &StoreRecord, push: &PushRecord) -> Verdict {
     let Some(current) = store.versions.current().filter(|_| !push.gates.is_empty()) else {
         return Verdict::Pass;
     };
@@ -102,5 +124,7 @@ fn found(gate: &Gate, current: VersionNumber, records: (u64, u64), bytes: (u64, 
             let what = format!("of version {current} have another value");
             share(counts.changed, counts.keys_before, &what, &counts.changed_keys)
         }
+        // It allows every version.
+        Gate::Confirm => String::new(),
     }
 }

@@ -25,6 +25,7 @@ use super::layout::Layouts;
 use super::readiness::Reports;
 use super::space::is_over_quota;
 pub use gates::awaits_comparison;
+pub(super) use gates::stale;
 use push::{Pushes, Step};
 
 /// How patient a controller is.

@@ -293,8 +293,10 @@ pub enum OperatorError {
         /// The store.
         store: StoreName,
     },
-    /// The push ended before it could be cancelled.
-    #[error("the last push of store {store:?} has ended: there is nothing to cancel")]
+    /// The push ended before it could be cancelled, or its version does not await the confirmation.
+    #[error(
+        "the last push of store {store:?} has ended, or is of another version: there is nothing to cancel or to confirm"
+    )]
     PushEnded {
         /// The store.
         store: StoreName,

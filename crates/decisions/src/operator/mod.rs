@@ -6,6 +6,7 @@
 
 mod adoption;
 mod canary;
+mod confirmation;
 mod count;
 mod dropping;
 mod error;
@@ -20,6 +21,7 @@ mod version;
 
 pub use adoption::{Present, accept, adopt};
 pub use canary::steer_canary;
+pub use confirmation::confirm;
 pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
 pub use node::{forget_node, mark_node};

@@ -55,6 +55,16 @@ pub fn push_set(view: &ClusterView, pushes: &[SetPush], now_unix_ms: u64) -> Res
         let SetPush { store, detail, terms } = push.clone();
         change = change.and(version::push(view, &store, detail, terms, now_unix_ms)?);
     }
+    if let Some(store) = change.stores_mut().find(|store| {
+        let push = store.push.as_ref();
+        push.is_some_and(|push| push.gates.need_confirmation())
+    }) {
+        return Err(OperatorError::InvalidDefinition {
+            store: store.definition.name.clone(),
+            reason: "versions that become current together await no confirmation: push them without checks and without the gate confirm"
+                .to_owned(),
+        });
+    }
     let versions = change
         .stores_mut()
         .filter_map(|store| Some((store.definition.name.clone(), store.pushing()?)));

@@ -215,6 +215,12 @@ fn gates_of(view: &ClusterView, record: &StoreRecord, terms: &PushTerms) -> Resu
             store,
             reason: format!("{count} gates, of the store and the push: use at most {}", Gates::MAX),
         }),
+        _ if gates.need_confirmation() && terms.canary.is_some() => Err(OperatorError::InvalidDefinition {
+            store,
+            reason: "a version that awaits a confirmation has no canary: push it without checks, without the gate confirm, or without \
+                     a canary"
+                .to_owned(),
+        }),
         _ => Ok(gates),
     }
 }
@@ -411,6 +417,9 @@ pub fn swap_held(
     }
     let mut record = with_current(view, &before.record, version)?;
     if let Some(push) = &mut record.push {
+        if push.awaits_confirmation() {
+            push.error = None;
+        }
         push.advance(PushEvent::Swapped, now_unix_ms);
     }
     record.versions.expire(record.definition.backups);

@@ -1,10 +1,11 @@
 //! A version goes live only if it passes the gates of its push; otherwise it is held until an operator decides.
 
 use fondaco_decisions::awaits_comparison;
-use fondaco_decisions::operator::{self, PushTerms};
-use fondaco_model::{DiffCounts, GateReport, PushState, VersionNumber};
+use fondaco_decisions::operator::{self, OperatorError, PushTerms, SetPush};
+use fondaco_model::cluster::PushRecord;
+use fondaco_model::{CanaryBounds, CanaryTerms, DiffCounts, GateReport, PushState, VersionNumber};
 
-use crate::fixture::{Cluster, name};
+use crate::fixture::{Cluster, detail, name};
 
 fn gated(gates: &str) -> PushTerms {
     PushTerms {
@@ -47,6 +48,93 @@ fn gone(keys: u64) -> DiffCounts {
 fn state(cluster: &Cluster) -> (PushState, String) {
     let push = cluster.store("s").push.as_ref().unwrap();
     (push.state, push.error.clone().unwrap_or_default())
+}
+
+fn confirm(cluster: &mut Cluster, version: VersionNumber, refused: Option<&str>) {
+    let change = operator::confirm(&cluster.view, &name("s"), version, refused, 9).unwrap();
+    assert!(cluster.apply(&change.unwrap()));
+    cluster.settle();
+}
+
+#[test]
+fn a_version_is_held_until_its_checks_confirm_it() {
+    let (mut cluster, first, second) = fetched("records -10%..+10%; confirm");
+    let awaits = (PushState::Held, PushRecord::AWAITS_CONFIRMATION.to_owned());
+    cluster.wait(3_600_000);
+    assert_eq!(state(&cluster), awaits);
+    assert_eq!(cluster.store("s").versions.current(), Some(first));
+    confirm(&mut cluster, second, None);
+    assert_eq!(state(&cluster), (PushState::Swapped, String::new()));
+    assert_eq!(cluster.store("s").versions.current(), Some(second));
+    let again = operator::confirm(&cluster.view, &name("s"), second, None, 9);
+    assert_eq!(again, Err(OperatorError::PushEnded { store: name("s") }));
+    // A first version has nothing to be compared with, but is checked.
+    let mut cluster = Cluster::with_store(2, 4, 2, "s");
+    let first = cluster.push_on("s", "a", gated("gone <= 0%; confirm"));
+    cluster.ready(1..=2, "s", first);
+    cluster.settle();
+    assert_eq!((state(&cluster), cluster.store("s").versions.current()), (awaits, None));
+    confirm(&mut cluster, first, None);
+    assert_eq!(cluster.store("s").versions.current(), Some(first));
+}
+
+#[test]
+fn a_version_whose_checks_fail_stays_held_with_the_reason() {
+    let (mut cluster, first, second) = fetched("confirm");
+    confirm(&mut cluster, second, Some("key 7 is absent"));
+    assert_eq!(state(&cluster), (PushState::Held, "key 7 is absent".to_owned()));
+    let late = operator::confirm(&cluster.view, &name("s"), second, None, 9);
+    assert_eq!(late, Err(OperatorError::PushEnded { store: name("s") }));
+    assert_eq!(cluster.store("s").versions.current(), Some(first));
+    let swap = operator::swap_held(&cluster.view, &name("s"), second, 9).unwrap();
+    assert!(cluster.apply(&swap.unwrap()));
+    assert_eq!(cluster.store("s").versions.current(), Some(second));
+}
+
+#[test]
+fn a_confirmation_is_refused_once_the_gates_compared_the_version_with_another_one() {
+    let mut cluster = Cluster::with_store(2, 4, 2, "s");
+    let first = cluster.pushed(2, "s", "a");
+    let second = cluster.pushed(2, "s", "b");
+    let third = cluster.push_on("s", "c", gated("gone <= 5%; confirm"));
+    cluster.ready(1..=2, "s", third);
+    cluster.settle();
+    compared(&mut cluster, second, third, Ok(gone(0)));
+    assert!(cluster.store("s").push.as_ref().unwrap().awaits_confirmation());
+    cluster.roll_back("s");
+    confirm(&mut cluster, third, None);
+    let (held, reason) = state(&cluster);
+    assert_eq!(
+        (held, cluster.store("s").versions.current()),
+        (PushState::Held, Some(first))
+    );
+    assert!(reason.contains("another version became current"), "{reason}");
+}
+
+#[test]
+fn a_version_that_awaits_a_confirmation_has_no_canary_and_no_set() {
+    let mut cluster = Cluster::with_store(2, 4, 2, "s");
+    cluster.create("t");
+    cluster.pushed(2, "s", "a");
+    let canary = CanaryTerms {
+        reads: "5%".parse().unwrap(),
+        time_ms: 60_000,
+        bounds: CanaryBounds::default(),
+    };
+    let terms = PushTerms {
+        canary: Some(canary),
+        ..gated("confirm")
+    };
+    let refused = operator::push(&cluster.view, &name("s"), detail("b"), terms, 9).unwrap_err();
+    assert!(refused.to_string().contains("no canary"), "{refused}");
+    let push = |store: &str, gates: PushTerms| SetPush {
+        store: name(store),
+        detail: detail("b"),
+        terms: gates,
+    };
+    let set = [push("t", PushTerms::default()), push("s", gated("confirm"))];
+    let refused = operator::push_set(&cluster.view, &set, 9).unwrap_err();
+    assert!(refused.to_string().contains("together"), "{refused}");
 }
 
 #[test]

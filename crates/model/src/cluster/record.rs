@@ -396,6 +396,15 @@ pub struct PushRecord {
 }
 
 impl PushRecord {
+    /// The reason why a version is held that passes all its gates but has to be confirmed. Members compare it: it stays as it is.
+    pub const AWAITS_CONFIRMATION: &str =
+        "it awaits a confirmation, by the checks of the program that pushes it or by an operator";
+
+    /// Whether the version passes all its gates but has to be confirmed.
+    pub fn awaits_confirmation(&self) -> bool {
+        self.state == PushState::Held && self.error.as_deref() == Some(Self::AWAITS_CONFIRMATION)
+    }
+
     /// Applies an event. An event that is impossible in this state is ignored: the push has ended already.
     pub fn advance(&mut self, event: PushEvent, now_unix_ms: u64) {
         if let Ok(state) = self.state.after(event) {

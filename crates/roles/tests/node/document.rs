@@ -197,6 +197,27 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     steer(walk, "abort", 200);
     walk.delete(push, "/v1/stores/pymk/push", 409);
     walk.get("/v1/stores/{store}/versions", "/v1/stores/pymk/versions", 200);
+    let confirmation = "/v1/stores/{store}/push/confirmation";
+    let confirm = |walk: &mut Walk, body: Value, status| {
+        walk.post(confirmation, "/v1/stores/pymk/push/confirmation", body, status);
+    };
+    let awaits = json!({"source": builds.build(4), "gates": "confirm"});
+    walk.post(pushes, "/v1/stores/pymk/pushes", awaits, 202);
+    until("the version awaits its confirmation", || {
+        walk.node.client.get("/v1/stores/pymk/push")["awaits_confirmation"] == true
+    });
+    let pushed = walk.node.client.get("/v1/stores/pymk/push")["version"].clone();
+    walk.get(push, "/v1/stores/pymk/push", 200);
+    let key = "/v1/stores/{store}/versions/{version}/keys/{key}";
+    let held = format!("/v1/stores/pymk/versions/{pushed}/keys");
+    walk.get(key, &format!("{held}/member-1"), 200);
+    walk.get(key, &format!("{held}/absent%2Fkey"), 200);
+    walk.get(key, "/v1/stores/pymk/versions/99/keys/member-1", 404);
+    confirm(walk, json!({"version": 99}), 409);
+    confirm(walk, json!({"version": 0}), 400);
+    confirm(walk, json!({"version": pushed, "refused": "no"}), 200);
+    confirm(walk, json!({"version": pushed}), 409);
+    walk.delete(push, "/v1/stores/pymk/push", 200);
     let diff = "/v1/stores/{store}/diff";
     walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2", 200);
     walk.get(diff, "/v1/stores/pymk/diff?from=1&to=99", 404);
