@@ -53,7 +53,7 @@ pub struct NewPush {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryTerms>,
     /// Gates that the version must pass before it goes live, beside those of the store, joined by semicolons: the allowed change of
-    /// `records` or `bytes`, or the most keys that are `gone`, `new` or `changed`; `confirm` holds it until it is confirmed. The first
+    /// `records` or `bytes`, or the most keys that are `gone`, `new` or `changed`, or lack a field, `nulls(FIELD)`; `confirm` holds it until it is confirmed. The first
     /// version of a store passes all but `confirm`.
     #[serde(default, skip_serializing_if = "Gates::is_empty")]
     #[schema(value_type = String, example = "records -10%..+50%; gone <= 5%")]

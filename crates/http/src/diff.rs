@@ -13,6 +13,7 @@ use fondaco_decisions::operator::OperatorError;
 use fondaco_format::{Comparison, FormatError, Version};
 use fondaco_model::cluster::StoreRecord;
 use fondaco_model::{DiffCounts, PartitionId, StoreKind, StoreName, VersionNumber};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -45,6 +46,8 @@ pub(super) struct Asked {
     /// How long to wait for the nodes, in seconds: 1 to 86400.
     #[param(default = 600)]
     seconds: Option<u64>,
+    /// A JSON list of fields: the records of the later version whose values lack them, or have nulls there, are counted in `nulls`.
+    nulls: Option<String>,
     /// Between nodes: compare only the partitions that the answering node owns first, by the routing table of this epoch.
     epoch: Option<u64>,
     /// Between nodes: the numbers of absent nodes, joined by commas. The next owners compare their partitions.
@@ -70,22 +73,37 @@ pub(super) async fn show(
         let _permit = app.limits.pages.acquire().await.ok();
         return app.blocking(move |app| page(app, &name, epoch, &asked)).await.map(Json);
     }
+    let nulls = asked.nulls()?;
     let seconds = asked.seconds.unwrap_or(SECONDS_DEFAULT);
     if !(1..=SECONDS_MAX).contains(&seconds) {
         let message = format!("invalid seconds {seconds}: use 1 to {SECONDS_MAX}");
         return Err(ApiError::invalid(message));
     }
-    compare(&app, name, (asked.from, asked.to), seconds).await.map(Json)
+    compare(&app, name, (asked.from, asked.to), seconds, &nulls)
+        .await
+        .map(Json)
 }
 
-/// The differences between two versions, from all nodes.
+impl Asked {
+    fn nulls(&self) -> Result<Vec<String>, ApiError> {
+        let fields = self.nulls.as_deref().map_or(Ok(Vec::new()), serde_json::from_str);
+        fields.map_err(|error| ApiError::invalid(format!("\"nulls\" is no JSON list of texts: {error}")))
+    }
+}
+
+/// The differences between two versions, from all nodes, and the nulls in some fields of the later one.
 pub(super) async fn compare(
     app: &App,
     name: StoreName,
     (from, to): (VersionNumber, VersionNumber),
     seconds: u64,
+    nulls: &[String],
 ) -> Result<VersionDiff, ApiError> {
-    let target = format!("/v1/stores/{name}/diff?from={from}&to={to}");
+    let mut target = format!("/v1/stores/{name}/diff?from={from}&to={to}");
+    if !nulls.is_empty() {
+        let list = serde_json::json!(nulls).to_string();
+        target += &format!("&nulls={}", utf8_percent_encode(&list, NON_ALPHANUMERIC));
+    }
     let first_owners = app.blocking(move |app| FirstOwners::of(app, &store_of(app, &name, from, to)?));
     let first_owners = first_owners.await?;
     let target = format!("{target}&{}", first_owners.query());
@@ -148,7 +166,7 @@ fn page(app: &App, name: &StoreName, epoch: u64, asked: &Asked) -> Result<Versio
         version.ok_or_else(|| not_here(name))
     };
     let (before, after) = (open(asked.from)?, open(asked.to)?);
-    let counter = DiffCounter::new(before.manifest(), after.manifest());
+    let counter = DiffCounter::new(before.manifest(), after.manifest(), asked.nulls()?);
     let position = asked.after.as_deref().unwrap_or("0");
     let invalid = || ApiError::invalid(format!("invalid position {position:?}"));
     let (first, hash) = position.split_once('.').unwrap_or((position, "0"));
@@ -188,7 +206,7 @@ fn compare_partition(
     if begun.elapsed() >= PAGE_TIME_MAX {
         return Ok(Some(from));
     }
-    let mut comparison = Comparison::new(before, after, partition, from)?;
+    let mut comparison = Comparison::new(before, after, partition, from, counter.needs_everything())?;
     if from == 0 {
         let sums = |version: &Version| {
             let chunks = version.manifest().chunks.iter();

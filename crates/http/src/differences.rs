@@ -13,21 +13,29 @@ pub(super) struct DiffCounter {
     key_type: KeyType,
     before: Fields,
     after: Fields,
+    nulls: Vec<String>,
 }
 
 impl DiffCounter {
-    /// A counter for two versions.
-    pub(super) fn new(before: &Manifest, after: &Manifest) -> Self {
+    /// A counter for two versions, which also counts the nulls of some fields of the later one.
+    pub(super) fn new(before: &Manifest, after: &Manifest, nulls: Vec<String>) -> Self {
         Self {
             key_type: after.key_type.clone(),
             before: Fields::of(before),
             after: Fields::of(after),
+            nulls,
         }
+    }
+
+    /// Whether it has to see the keys whose values are equal.
+    pub(super) fn needs_everything(&self) -> bool {
+        !self.nulls.is_empty()
     }
 
     /// Counts a key.
     pub(super) fn count(&self, compared: &Compared, counts: &mut DiffCounts) {
         let (before, after) = (compared.before.as_deref(), compared.after.as_deref());
+        self.count_nulls(after, counts);
         let (count, keys) = match (before, after) {
             (Some(_), None) => (&mut counts.gone, &mut counts.gone_keys),
             (None, Some(_)) => (&mut counts.new, &mut counts.new_keys),
@@ -46,6 +54,17 @@ impl DiffCounter {
             let names = differs.map(|(name, _)| name).chain(added);
             let shown = |name: &String| name.chars().take(CHARS_MAX).collect::<String>();
             names.for_each(|name| counts.count_field(&shown(name), 1));
+        }
+    }
+
+    fn count_nulls(&self, after: Option<&[u8]>, counts: &mut DiffCounts) {
+        let Some(after) = after.filter(|_| self.needs_everything()) else {
+            return;
+        };
+        let fields = self.after.read(after).unwrap_or_default();
+        for name in &self.nulls {
+            let is_null = fields.get(name).is_none_or(Value::is_null);
+            *counts.nulls.entry(name.clone()).or_default() += u64::from(is_null);
         }
     }
 }

@@ -64,10 +64,11 @@ async fn check(app: App, name: StoreName, from: VersionNumber, to: VersionNumber
             .stores
             .get(&name)
             .map(|store| store.record.clone());
-        if store.and_then(|store| awaits_comparison(&store)) != Some((from, to)) {
+        let Some(store) = store.filter(|store| awaits_comparison(store) == Some((from, to))) else {
             return key;
-        }
-        let error = match compare(&app, name.clone(), (from, to), SECONDS_MAX).await {
+        };
+        let nulls = store.push.map(|push| push.gates.null_fields()).unwrap_or_default();
+        let error = match compare(&app, name.clone(), (from, to), SECONDS_MAX, &nulls).await {
             Ok(mut diff) if diff.missing.is_empty() => {
                 // They may be many: the record stays small, and a difference can be asked for.
                 diff.counts.fields.clear();

@@ -30,6 +30,8 @@ pub enum Gate {
     New(Percent),
     /// The share of the current version's keys that have another value in the new one.
     Changed(Percent),
+    /// The share of the new version's records whose value lacks this field, or has a null there.
+    Nulls(String, Percent),
     /// The version is held, even if it passes all others, until the checks of the pushing program or an operator confirm it.
     Confirm,
 }
@@ -85,6 +87,15 @@ impl Gates {
         self.with(&Self(vec![Gate::Confirm]))
     }
 
+    /// The fields whose nulls have to be counted.
+    pub fn null_fields(&self) -> Vec<String> {
+        let field = |gate: &Gate| match gate {
+            Gate::Nulls(field, _) => Some(field.clone()),
+            _ => None,
+        };
+        self.0.iter().filter_map(field).collect()
+    }
+
     /// Whether the version has to be confirmed.
     pub fn need_confirmation(&self) -> bool {
         self.0.contains(&Gate::Confirm)
@@ -94,7 +105,7 @@ impl Gates {
 impl Gate {
     /// Whether the nodes have to compare the keys and values of both versions for it.
     pub fn needs_counts(&self) -> bool {
-        matches!(self, Self::Gone(_) | Self::New(_) | Self::Changed(_))
+        matches!(self, Self::Gone(_) | Self::New(_) | Self::Changed(_) | Self::Nulls(..))
     }
 
     /// Whether the gate lets a version pass, but for its confirmation. Shares are of the keys of the former version, but those of new keys of the later one.
@@ -105,6 +116,7 @@ impl Gate {
             Self::Gone(share) => share.allows(counts.gone, counts.keys_before),
             Self::New(share) => share.allows(counts.new, counts.keys_after),
             Self::Changed(share) => share.allows(counts.changed, counts.keys_before),
+            Self::Nulls(field, share) => share.allows(counts.nulls_of(field), counts.keys_after),
             Self::Confirm => true,
         }
     }
@@ -206,7 +218,7 @@ impl FromStr for Gate {
             gate: text.chars().take(80).collect(),
             remedy,
         };
-        let known = "write records -10%..+50%, bytes -10%..+50%, gone <= 5%, new <= 5%, changed <= 5% or confirm";
+        let known = "write records -10%..+50%, bytes -10%..+50%, gone <= 5%, new <= 5%, changed <= 5%, nulls(FIELD) <= 1% or confirm";
         let share = |text: &str| -> Result<Percent, GateError> {
             let limit = text.trim().strip_prefix("<=");
             let limit = limit.ok_or_else(|| refuse("a share has a limit, such as <= 5%".to_owned()))?;
@@ -217,6 +229,12 @@ impl FromStr for Gate {
             }
         };
         let bounds = |text: &str| text.trim().parse::<Bounds>().map_err(refuse);
+        if let Some(rest) = text.strip_prefix("nulls(") {
+            let parts = rest.rsplit_once(')').map(|(field, rest)| (field.trim(), rest));
+            let named = parts.filter(|(field, _)| !field.is_empty());
+            let (field, rest) = named.ok_or_else(|| refuse("name a field: nulls(age) <= 1%".to_owned()))?;
+            return Ok(Self::Nulls(field.to_owned(), share(rest)?));
+        }
         let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
         let (word, rest) = text.split_at(end);
         match word {
@@ -239,6 +257,7 @@ impl fmt::Display for Gate {
             Self::Gone(limit) => write!(f, "gone <= {limit}"),
             Self::New(limit) => write!(f, "new <= {limit}"),
             Self::Changed(limit) => write!(f, "changed <= {limit}"),
+            Self::Nulls(field, limit) => write!(f, "nulls({field}) <= {limit}"),
             Self::Confirm => f.write_str("confirm"),
         }
     }
@@ -304,6 +323,9 @@ pub struct DiffCounts {
     /// For each field, in how many of these values it differs; empty if the values have no fields.
     #[serde(default)]
     pub fields: BTreeMap<String, u64>,
+    /// For each field that was asked for: in how many records of the later version it is absent or null.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nulls: BTreeMap<String, u64>,
     /// Some of the keys that are gone, as text.
     #[serde(default)]
     pub gone_keys: Vec<String>,
@@ -328,6 +350,11 @@ impl DiffCounts {
         *self.fields.entry(field.to_owned()).or_default() += by;
     }
 
+    /// In how many records of the later version a field is absent or null: in all, if they were not counted.
+    fn nulls_of(&self, field: &str) -> u64 {
+        self.nulls.get(field).copied().unwrap_or(self.keys_after)
+    }
+
     /// Adds the counts of other partitions.
     pub fn add(&mut self, other: Self) {
         self.keys_before += other.keys_before;
@@ -339,6 +366,9 @@ impl DiffCounts {
         self.changed += other.changed;
         for (field, count) in other.fields {
             self.count_field(&field, count);
+        }
+        for (field, count) in other.nulls {
+            *self.nulls.entry(field).or_default() += count;
         }
         let kinds = [
             (&mut self.gone_keys, other.gone_keys),
@@ -358,10 +388,12 @@ mod tests {
 
     #[test]
     fn gates_are_read_back() {
-        let text = "records -10%..+50%; bytes ..+0.5%; gone <= 5%; new <= 100%; changed <= 0.125%; confirm";
+        let text =
+            "records -10%..+50%; bytes ..+0.5%; gone <= 5%; new <= 100%; changed <= 0.125%; nulls(a b) <= 1%; confirm";
         let gates: Gates = text.parse().unwrap();
         assert_eq!(gates.to_string(), text);
         assert_eq!(gates.with(&gates), gates);
+        assert_eq!(gates.null_fields(), ["a b"]);
         assert_eq!("gone<=5%".parse::<Gates>().unwrap().to_string(), "gone <= 5%");
     }
 
@@ -372,6 +404,9 @@ mod tests {
             ("gone <= 5%;", "write records"),
             ("lost <= 5%", "write records"),
             ("confirm <= 5%", "or confirm"),
+            ("nulls() <= 5%", "name a field"),
+            ("nulls(age <= 5%", "name a field"),
+            ("nulls <= 5%", "write records"),
             ("gone < 5%", "<= 5%"),
             ("gone <= 5", "no percentage"),
             ("gone <= 1.2345%", "no percentage"),

@@ -43,7 +43,7 @@ pub struct RolloutOptions {
     with: Vec<(StoreName, String)>,
 
     /// A gate that the version must pass before it goes live, beside those of the store: the allowed change of records or bytes, or
-    /// the most keys that are gone, new or changed. Otherwise it is fetched and held. With confirm, it is held until its checks or an
+    /// the most keys that are gone, new or changed, or have nulls(FIELD). Otherwise it is fetched and held. With confirm, it is held until its checks or an
     /// operator confirm it. May be given several times
     #[arg(long, value_name = "'records -10%..+50%'|'gone <= 5%'|…")]
     gate: Vec<Gates>,

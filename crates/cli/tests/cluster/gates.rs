@@ -267,3 +267,34 @@ fn a_version_whose_pushing_program_is_killed_before_it_confirms_does_not_go_live
     );
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
 }
+
+#[test]
+fn nulls_are_counted_by_field_and_stop_a_version() {
+    let cluster = Cluster::start(Shape::default());
+    let push = |number: u32, options: &[&str]| {
+        let file = cluster.dir.path().join(format!("people-{number}.jsonl"));
+        let row = |id: u32| {
+            let age = if id % number == 0 { Value::Null } else { json!(id) };
+            format!("{}\n", json!({"id": id.to_string(), "age": age, "city": "c"}))
+        };
+        std::fs::write(&file, (0..100).map(row).collect::<String>()).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        let arguments = [
+            "push", "people", &file, "--key", "id", "--values", "age,city", "--create", "--quiet",
+        ];
+        cluster.any().run(&[&arguments, options].concat())
+    };
+    let limit = ["--gate", "nulls(age) <= 10%"];
+    assert!(push(50, &limit).status.success());
+    let failed = push(4, &limit);
+    let error = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        error.contains("25 of 100 keys have no value in field \"age\""),
+        "{error}"
+    );
+    // Records that did not change count, too.
+    assert!(push(50, &["--again", "--gate", "nulls(age) <= 2%"]).status.success());
+    let failed = push(50, &["--again", "--gate", "nulls(agee) <= 10%"]);
+    let error = String::from_utf8(failed.stderr).unwrap();
+    assert!(error.contains("100 of 100 keys"), "{error}");
+}

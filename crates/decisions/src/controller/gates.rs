@@ -124,6 +124,15 @@ fn found(gate: &Gate, current: VersionNumber, records: (u64, u64), bytes: (u64, 
             let what = format!("of version {current} have another value");
             share(counts.changed, counts.keys_before, &what, &counts.changed_keys)
         }
+        Gate::Nulls(field, _) => {
+            let nulls = counts.nulls.get(field).copied().unwrap_or(counts.keys_after);
+            share(
+                nulls,
+                counts.keys_after,
+                &format!("have no value in field {field:?}"),
+                &[],
+            )
+        }
         // It allows every version.
         Gate::Confirm => String::new(),
     }

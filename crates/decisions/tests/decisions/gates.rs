@@ -173,6 +173,23 @@ fn a_version_that_lost_keys_is_held_with_the_reason_and_swapped_by_an_operator()
 }
 
 #[test]
+fn a_version_with_more_nulls_in_a_field_is_held() {
+    let nulls = |count| DiffCounts {
+        keys_after: 100,
+        nulls: [("age".to_owned(), count)].into(),
+        ..DiffCounts::default()
+    };
+    let (mut cluster, first, second) = fetched("nulls(age) <= 10%");
+    compared(&mut cluster, first, second, Ok(nulls(10)));
+    assert_eq!(state(&cluster).0, PushState::Swapped);
+    let (mut cluster, first, second) = fetched("nulls(age) <= 10%");
+    compared(&mut cluster, first, second, Ok(nulls(11)));
+    let (held, reason) = state(&cluster);
+    assert_eq!(held, PushState::Held);
+    assert!(reason.contains("11 of 100 keys have no value in field"), "{reason}");
+}
+
+#[test]
 fn gates_that_cannot_be_evaluated_hold_the_version() {
     let (mut cluster, first, second) = fetched("changed <= 100%");
     compared(&mut cluster, first, second, Err("node 2: it is absent"));

@@ -42,10 +42,11 @@ pub struct Comparison<'v> {
     next: Option<u64>,
     /// Whether equal stored values may be compared without decoding.
     same_encoding: bool,
+    everything: bool,
 }
 
 impl<'v> Comparison<'v> {
-    /// The comparison of a partition from a hash on.
+    /// The comparison of a partition from a hash on. `everything` also returns the keys whose values are equal.
     ///
     /// # Errors
     /// [`FormatError::Incomparable`] or [`FormatError::NotHeld`].
@@ -54,6 +55,7 @@ impl<'v> Comparison<'v> {
         after: &'v Version,
         partition: PartitionId,
         from: u64,
+        everything: bool,
     ) -> Result<Self, FormatError> {
         check(before, after)?;
         for version in [before, after] {
@@ -76,8 +78,9 @@ impl<'v> Comparison<'v> {
                     entries.filter(move |entry: &&ChunkEntry| entry.partition == partition)
                 };
                 let pairs = old.zip(new).zip(entries(before).zip(entries(after)));
-                let is_read =
-                    |one: &ChunkEntry, other: &ChunkEntry| !same_encoding || one.data.checksum != other.data.checksum;
+                let is_read = |one: &ChunkEntry, other: &ChunkEntry| {
+                    everything || !same_encoding || one.data.checksum != other.data.checksum
+                };
                 let pairs = pairs.filter(|(_, (one, other))| is_read(one, other));
                 pairs.map(|((old, new), _)| (old..old + 1, new..new + 1)).collect()
             }
@@ -91,6 +94,7 @@ impl<'v> Comparison<'v> {
             from,
             next: Some(from),
             same_encoding,
+            everything,
         })
     }
 
@@ -99,7 +103,7 @@ impl<'v> Comparison<'v> {
         self.next
     }
 
-    /// Compares some thousand records. Returns the keys whose values differ; `None` at the end.
+    /// Compares some thousand records. Returns the keys whose values differ, or all of them; `None` at the end.
     ///
     /// # Errors
     /// Corruption, or a failed read.
@@ -152,6 +156,7 @@ impl<'v> Comparison<'v> {
     fn compared(&self, old: Option<&Stored>, new: Option<&Stored>) -> Result<Option<Compared>, FormatError> {
         if let (Some(old), Some(new)) = (old, new)
             && self.same_encoding
+            && !self.everything
             && old.is_as_is == new.is_as_is
             && self.before.stored(old) == self.after.stored(new)
         {
@@ -159,7 +164,7 @@ impl<'v> Comparison<'v> {
         }
         let before = old.map(|old| self.before.value(old)).transpose()?;
         let after = new.map(|new| self.after.value(new)).transpose()?;
-        if before == after {
+        if before == after && !self.everything {
             return Ok(None);
         }
         let of_new = new.map(|new| self.after.key(new));

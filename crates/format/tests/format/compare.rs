@@ -26,7 +26,7 @@ fn written(records: &Records, partitions: u32, chunks: u32) -> (tempfile::TempDi
 fn differences(before: &Version, after: &Version, restarts: bool) -> Result<Differences, FormatError> {
     let mut all = Differences::new();
     for partition in after.manifest().partitions.partitions() {
-        let mut comparison = Comparison::new(before, after, partition, 0)?;
+        let mut comparison = Comparison::new(before, after, partition, 0, false)?;
         while let Some(found) = comparison.step()? {
             for one in found {
                 assert!(
@@ -36,7 +36,7 @@ fn differences(before: &Version, after: &Version, restarts: bool) -> Result<Diff
             }
             if restarts {
                 let Some(next) = comparison.position() else { break };
-                comparison = Comparison::new(before, after, partition, next)?;
+                comparison = Comparison::new(before, after, partition, next, false)?;
             }
         }
     }
@@ -105,4 +105,21 @@ fn versions_of_other_partitions_are_refused() {
         error.contains("partitions: 1") && error.contains("partitions: 2"),
         "{error}"
     );
+}
+
+#[test]
+fn equal_keys_are_found_if_they_are_asked_for() {
+    let records: Records = (0..500u32).map(|key| (key.to_string().into_bytes(), vec![7])).collect();
+    let ((_old, old), (_new, new)) = (written(&records, 2, 2), written(&records, 2, 2));
+    let mut found = Records::new();
+    for partition in new.manifest().partitions.partitions() {
+        let mut comparison = Comparison::new(&old, &new, partition, 0, true).unwrap();
+        while let Some(some) = comparison.step().unwrap() {
+            for one in some {
+                assert_eq!(one.before, one.after);
+                found.insert(one.key, one.after.unwrap());
+            }
+        }
+    }
+    assert_eq!(found, records);
 }
