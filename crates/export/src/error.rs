@@ -42,7 +42,7 @@ pub enum ExportError {
     Arrow(#[source] ArrowError),
 
     /// The output cannot be written.
-    #[error("cannot write {path:?}; choose another --output")]
+    #[error("cannot write {path:?}; choose another file")]
     File {
         /// The file.
         path: PathBuf,

@@ -1,7 +1,8 @@
 //! Exports: all rows of a version, or of a store of a cluster, with the types that their columns had in the input.
 //!
 //! - [`Rows`]: the rows as Arrow batches, an iterator in bounded memory;
-//! - [`export`]: the rows to a Parquet file or to a stream of Arrow IPC.
+//! - [`export`]: the rows to a Parquet file or to a stream of Arrow IPC;
+//! - [`export_differences`]: the keys that differ between two versions to a Parquet file.
 //!
 //! A version is scanned where it is, or fetched to this machine first; a batch store is its current version. The rows of hybrid and
 //! versioned stores are listed and looked up at a node. It prints nothing and installs no signal handlers: an observer of the crate
@@ -20,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod differences;
 mod error;
 mod rows;
 mod selection;
@@ -27,6 +29,7 @@ mod store_records;
 mod version_records;
 mod write;
 
+pub use differences::{DifferenceReport, Differences, export_differences};
 pub use error::ExportError;
 pub use rows::Rows;
 pub use selection::{Selection, Source};

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
+use arrow_schema::SchemaRef;
 use fondaco_push::{INTERVAL, Job, Progress};
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
@@ -76,6 +77,15 @@ pub struct ExportedColumn {
     pub r#type: String,
 }
 
+/// Batches of one schema that are written.
+pub(crate) struct Table<I> {
+    pub(crate) schema: SchemaRef,
+    pub(crate) partitions: u32,
+    /// The number of all rows, if it is known.
+    pub(crate) total: Option<u64>,
+    pub(crate) batches: I,
+}
+
 /// Writes rows to an output.
 ///
 /// # Errors
@@ -97,6 +107,12 @@ pub fn export(rows: Rows, format: Format, output: Output, job: Job<'_>) -> Resul
         notes: rows.schema().notes().to_vec(),
         elapsed_ms: 0,
     };
+    let rows = Table {
+        schema: Arc::clone(rows.schema().arrow()),
+        partitions: rows.partitions(),
+        total: rows.total(),
+        batches: rows,
+    };
     (report.records, report.bytes) = match output {
         Output::Stream(stream) => write_rows(rows, format, stream, job, ExportError::Stream)?,
         Output::File(path) => write_file(rows, format, &path, job)?,
@@ -105,7 +121,13 @@ pub fn export(rows: Rows, format: Format, output: Output, job: Job<'_>) -> Resul
     Ok(report)
 }
 
-fn write_file(rows: Rows, format: Format, path: &Path, job: Job<'_>) -> Result<(u64, u64), ExportError> {
+/// Writes to a file, which is replaced if it exists. Returns the number of rows and bytes.
+pub(crate) fn write_file(
+    rows: Table<impl Iterator<Item = Result<RecordBatch, ExportError>>>,
+    format: Format,
+    path: &Path,
+    job: Job<'_>,
+) -> Result<(u64, u64), ExportError> {
     let failed = |error| ExportError::file(path)(error);
     let name = path
         .file_name()
@@ -142,7 +164,7 @@ fn write_file(rows: Rows, format: Format, path: &Path, job: Job<'_>) -> Result<(
 
 /// Returns the number of rows and bytes.
 fn write_rows(
-    rows: Rows,
+    rows: Table<impl Iterator<Item = Result<RecordBatch, ExportError>>>,
     format: Format,
     output: Box<dyn Write + Send>,
     job: Job<'_>,
@@ -163,9 +185,13 @@ fn write_rows(
     }
 }
 
-fn write_batches(rows: Rows, mut writer: Writer, job: Job<'_>) -> Result<u64, ExportError> {
-    let (records_total, mut records, mut shown) = (rows.total(), 0, Instant::now());
-    for batch in rows {
+fn write_batches(
+    rows: Table<impl Iterator<Item = Result<RecordBatch, ExportError>>>,
+    mut writer: Writer,
+    job: Job<'_>,
+) -> Result<u64, ExportError> {
+    let (records_total, mut records, mut shown) = (rows.total, 0, Instant::now());
+    for batch in rows.batches {
         if job.cancel.is_cancelled() {
             return Err(ExportError::Cancelled);
         }
@@ -187,8 +213,8 @@ enum Writer {
 }
 
 impl Writer {
-    fn new(format: Format, rows: &Rows, output: Watched) -> Result<Self, ExportError> {
-        let schema = rows.schema().arrow();
+    fn new<I>(format: Format, rows: &Table<I>, output: Watched) -> Result<Self, ExportError> {
+        let schema = &rows.schema;
         Ok(match format {
             Format::Parquet => {
                 let properties = WriterProperties::builder()
@@ -200,7 +226,7 @@ impl Writer {
             }
             Format::Arrow => {
                 let mut metadata = schema.metadata().clone();
-                metadata.insert(PARTITIONS.to_owned(), rows.partitions().to_string());
+                metadata.insert(PARTITIONS.to_owned(), rows.partitions.to_string());
                 let schema = schema.as_ref().clone().with_metadata(metadata);
                 let writer = StreamWriter::try_new(output, &schema);
                 Self::Arrow(Box::new(writer.map_err(ExportError::Arrow)?))

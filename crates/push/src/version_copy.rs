@@ -87,6 +87,34 @@ impl VersionCopy {
             .map_err(|error| error.within(format!("cannot fetch the version at {location}")))
     }
 
+    /// Fetches a version of a store from nodes that have it, whether or not it is current, to a temporary directory in `work`.
+    ///
+    /// # Errors
+    /// No live node has it, or it cannot be fetched.
+    pub fn of_version(
+        client: &Client,
+        endpoint: &Endpoint,
+        name: &StoreName,
+        version: VersionNumber,
+        work: &Path,
+        job: Job<'_>,
+    ) -> Result<Self, PushError> {
+        let sources = of_nodes(client, endpoint, name, version)?;
+        let mut checksums = sources
+            .iter()
+            .map(|source| Ok::<_, PushError>(read_manifest(&**source)?.1));
+        let none = PushError::Unfit(format!(
+            "no live node has version {version} of store {name:?}: fondaco versions {name}"
+        ));
+        let checksum = checksums.find(Result::is_ok).unwrap_or(Err(none))?;
+        job.note(Note::FetchingBase {
+            store: name,
+            version: version.get(),
+        });
+        Self::fetched(sources, name, checksum, None, work, job)
+            .map_err(|error| error.within(format!("cannot fetch version {version} of store {name:?}")))
+    }
+
     fn fetched(
         sources: Vec<Box<dyn FetchSource>>,
         store: &StoreName,
@@ -188,19 +216,30 @@ fn sources(
     name: &StoreName,
     current: &Current<'_>,
 ) -> Result<Vec<Box<dyn FetchSource>>, PushError> {
+    let number = VersionNumber::new(current.version.version)
+        .ok_or_else(|| PushError::Damaged(format!("{} names a version 0: check its version", client.address())))?;
+    let built = current.built.clone();
+    let built = built.map(|location| Box::new(LocationSource::new(location)) as Box<dyn FetchSource>);
+    let nodes = of_nodes(client, endpoint, name, number)?;
+    Ok(built.into_iter().chain(nodes).collect())
+}
+
+/// The live nodes, as places of a version.
+fn of_nodes(
+    client: &Client,
+    endpoint: &Endpoint,
+    name: &StoreName,
+    number: VersionNumber,
+) -> Result<Vec<Box<dyn FetchSource>>, PushError> {
     let certificates = match &endpoint.ca {
         Some(path) => Some(std::fs::read(path).map_err(PushError::file("read the certificates in", path))?),
         None => None,
     };
     let peers = PeerClient::new(endpoint.token.as_deref(), certificates.as_deref())?;
-    let number = VersionNumber::new(current.version.version)
-        .ok_or_else(|| PushError::Damaged(format!("{} names a version 0: check its version", client.address())))?;
     let nodes: NodeList = client.get("/v1/nodes")?;
     let live = nodes.nodes.iter().filter(|node| node.live);
-    let built = current.built.clone();
-    let built = built.map(|location| Box::new(LocationSource::new(location)) as Box<dyn FetchSource>);
-    let peer = live.map(|node| Box::new(peers.source(&node.http, name, number)) as Box<dyn FetchSource>);
-    Ok(built.into_iter().chain(peer).collect())
+    let places = live.map(|node| Box::new(peers.source(&node.http, name, number)) as Box<dyn FetchSource>);
+    Ok(places.collect())
 }
 
 fn fetch(

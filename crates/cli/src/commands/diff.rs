@@ -1,17 +1,21 @@
 //! `fondaco diff`: the keys that differ between two versions of a store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use fondaco_api::{UncountedNode, VersionDiff};
+use fondaco_export::{Differences, export_differences};
 use fondaco_model::{DiffCounts, StoreName, VersionNumber};
 
+use super::build::prepare_process;
+use super::push_progress::with_job;
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
 
 /// `fondaco diff`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco diff pymk 6 7")]
+#[command(after_help = "Example:\n  fondaco diff pymk 6 7\n  fondaco diff pymk 6 7 --to pymk.parquet")]
 pub struct DiffOptions {
     /// The store
     store: StoreName,
@@ -26,6 +30,14 @@ pub struct DiffOptions {
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
+    /// Write the keys that differ to this Parquet file, with both values as they are stored: both versions are fetched to this machine
+    #[arg(long = "to", value_name = "FILE", conflicts_with = "seconds")]
+    file: Option<PathBuf>,
+
+    /// The directory for the versions that --to fetches
+    #[arg(long, value_name = "DIRECTORY", env = "TMPDIR")]
+    work: Option<PathBuf>,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -37,8 +49,25 @@ pub fn diff(options: &DiffOptions, output: &Output) -> anyhow::Result<()> {
         from,
         to,
         seconds,
+        file,
+        work,
         node,
     } = options;
+    if let Some(file) = file {
+        let differences = Differences {
+            store: store.clone(),
+            from: *from,
+            to: *to,
+            endpoint: node.endpoint(),
+            work: work.clone().unwrap_or_else(std::env::temp_dir),
+        };
+        prepare_process();
+        let written = with_job(output, |job| export_differences(&differences, file, job))?;
+        return output.result(&written, |written| {
+            let (keys, bytes) = (output::count(written.keys), output::bytes(written.bytes));
+            format!("{keys} keys that differ are in {}: {bytes}\n", file.display())
+        });
+    }
     let mut endpoint = node.endpoint();
     endpoint.request_time_max += Duration::from_secs(*seconds);
     let path = format!("/v1/stores/{store}/diff?from={from}&to={to}&seconds={seconds}");

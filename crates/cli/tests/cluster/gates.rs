@@ -1,9 +1,13 @@
 //! Gates of pushes: a version that lost keys is stopped by its gate and by nothing else.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use arrow_array::BinaryArray;
+use arrow_array::cast::AsArray;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Shape};
@@ -155,6 +159,24 @@ fn the_next_leader_evaluates_the_gates_of_a_killed_one() {
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
 }
 
+/// The changes of keys in a file, with both values.
+fn read_differences(file: &Path) -> BTreeMap<String, (String, String, String)> {
+    let file = std::fs::File::open(file).unwrap();
+    let batches = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+    let mut found = BTreeMap::new();
+    for batch in batches {
+        let batch = batch.unwrap();
+        let [keys, before, after] =
+            ["key", "before", "after"].map(|name| batch.column_by_name(name).unwrap().as_binary::<i32>());
+        let changes = batch.column_by_name("change").unwrap().as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            let text = |column: &BinaryArray| String::from_utf8(column.value(row).to_vec()).unwrap();
+            found.insert(text(keys), (changes.value(row).to_owned(), text(before), text(after)));
+        }
+    }
+    found
+}
+
 #[test]
 fn a_difference_counts_changed_fields_and_needs_one_owner_of_each_partition() {
     let mut cluster = Cluster::start(Shape::default());
@@ -175,6 +197,27 @@ fn a_difference_counts_changed_fields_and_needs_one_owner_of_each_partition() {
         assert_eq!([&diff["changed"], &diff["equal"]], [&json!(2), &json!(1)], "{diff}");
     };
     check(&cluster);
+    let file = dir.path().join("differences.parquet");
+    let written = ["diff", "f", "1", "2", "--to", file.to_str().unwrap()];
+    assert_eq!(cluster.any().json(&written)["keys"], json!(4));
+    let found = read_differences(&file);
+    let changes: Vec<_> = found
+        .iter()
+        .map(|(key, (change, ..))| (key.as_str(), change.as_str()))
+        .collect();
+    assert_eq!(
+        changes,
+        [("1", "changed"), ("2", "changed"), ("3", "gone"), ("4", "new")]
+    );
+    assert!(
+        found["3"].1.contains("30") && found["3"].2.is_empty() && found["4"].1.is_empty(),
+        "{found:?}"
+    );
+    assert!(found["1"].1.contains("10") && found["1"].2.contains("11"), "{found:?}");
+    let refused = cluster
+        .any()
+        .refused(1, &["diff", "f", "1", "9", "--to", file.to_str().unwrap()]);
+    assert!(refused.contains("no live node has version 9"), "{refused}");
     let number = cluster.number("node-3");
     cluster.kill("node-3");
     cluster.until_live(number, false);
