@@ -244,13 +244,23 @@ fn confirm(client: &Client, built: &Built<'_>, version: u64, job: Job<'_>) -> Re
         let message = format!("the push of version {version} of store {name} was cancelled");
         return Err(PushError::Cancelled(message));
     }
-    let version = VersionNumber::new(version).ok_or_else(|| PushError::Damaged("version 0 was pushed".to_owned()))?;
-    let confirmed = client.post(&format!("{push}/confirmation"), &Confirmation { version, refused });
-    confirmed.map_err(|error| {
+    let number = VersionNumber::new(version).ok_or_else(|| PushError::Damaged("version 0 was pushed".to_owned()))?;
+    let confirmation = Confirmation {
+        version: number,
+        refused,
+    };
+    let confirmed = client.post(&format!("{push}/confirmation"), &confirmation);
+    confirmed.or_else(|error: AdminError| {
+        // An operator or another try of the run may have decided meanwhile.
+        let last: Option<PushResource> = client.get(&push).ok();
+        let decided = last.filter(|last| error.code() == "push_ended" && last.version == version);
+        if let Some(decided) = decided {
+            return Ok(decided);
+        }
         let message = format!(
             "version {version} of store {name} is fetched, but cannot be confirmed: fondaco versions {name} shows it"
         );
-        PushError::from(error).within(message)
+        Err(PushError::from(error).within(message))
     })
 }
 

@@ -296,7 +296,7 @@ fn a_version_whose_pushing_program_is_killed_before_it_confirms_does_not_go_live
     });
     killed.kill().unwrap();
     killed.wait().unwrap();
-    // No node, and no leader, makes it live.
+    // Neither nodes nor the leader make it live, however long it waits.
     std::thread::sleep(Duration::from_secs(2));
     let push = push_of(&cluster);
     assert_eq!(push["state"], "held", "{push}");

@@ -88,6 +88,8 @@ fn rights_on_stores_hold_at_the_control_port_too() {
     let operator = as_user(&node, "ann", PASSWORD);
     let keys = "/v1/stores/carts/keys/1";
     operator.refused("GET", keys, Value::Null, 403, "forbidden");
+    let of_version = "/v1/stores/carts/versions/1/keys/1";
+    operator.refused("GET", of_version, Value::Null, 403, "forbidden");
     operator.refused("GET", "/v1/stores/pymk/keys/1", Value::Null, 404, "store_not_found");
     operator.refused("POST", "/v1/lookup", json!({"keys": ["carts:1"]}), 403, "forbidden");
     let records = "/v1/stores/carts/partitions/0/records";
