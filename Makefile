@@ -66,28 +66,6 @@ test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers t
 	$(CARGO) test --no-run
 	tests/spark/run
 
-package: ## Install, upgrade, remove and purge the Debian package under a systemd in a container (two minutes)
-	tests/set-up
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
-	deploy/debian/test
-
-test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (some eleven minutes)
-	tests/set-up
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
-	tests/spark/run
-
-test-upgrade: ## Upgrade a cluster to a build that plays the next release, one process after the other (half a minute after compiling)
-	tests/set-up
-	@# With a test, since dependencies have the features of tests then, and are not compiled again.
-	$(CARGO) build --bin fondaco --test allocations --features fondaco/next
-	mkdir -p target/next
-	cp target/debug/fondaco target/next/fondaco
-	@# Puts the build without the feature back into its place.
-	$(CARGO) test --no-run
-	FONDACO_NEXT="$(CURDIR)/target/next/fondaco" $(CARGO) test --test cluster upgrade::
-
 package: ## Build the Debian package into target/debian, with cargo-deb, which it installs into .cache
 	$(CARGO) build --release -p fondaco
 	mkdir -p target/debian
