@@ -35,7 +35,6 @@ pub struct Arguments {
 }
 
 /// The command to run.
-#[expect(clippy::large_enum_variant, reason = "one is made")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a node or a whole cluster in one process, for trying things and for tests

@@ -175,11 +175,9 @@ impl Controller {
     fn push_change<'a>(&mut self, input: &Input<'a>, store: &'a Revised<StoreRecord>) -> Option<Change> {
         let set = match push::set_of(input.view, store) {
             Ok(set) => set,
-            Err(lost) => {
-                return Some(Change::of([Write::over(
-                    store,
-                    lost.apply(&store.record, input.now.unix_ms),
-                )]));
+            Err(reason) => {
+                let record = Step::Fail { reason }.apply(&store.record, input.now.unix_ms);
+                return Some(Change::of([Write::over(store, record)]));
             }
         };
         if set.first()?.record.id != store.record.id {

@@ -205,11 +205,11 @@ pub(super) fn step(
 /// view does not have the pushes of all of them yet, which began by one write.
 ///
 /// # Errors
-/// The step of the store, if the push of another one has ended otherwise.
+/// Why the push fails: that of another store has ended otherwise.
 pub(super) fn set_of<'a>(
     view: &'a ClusterView,
     store: &'a Revised<StoreRecord>,
-) -> Result<Vec<&'a Revised<StoreRecord>>, Step> {
+) -> Result<Vec<&'a Revised<StoreRecord>>, String> {
     let Some(push) = store.record.push.as_ref().filter(|_| store.record.pushing().is_some()) else {
         return Ok(Vec::new());
     };
@@ -222,7 +222,7 @@ pub(super) fn set_of<'a>(
                 let reason = format!(
                     "the push of version {version} of store {name}, which it was to be swapped with, has ended"
                 );
-                return Err(Step::Fail { reason });
+                return Err(reason);
             }
         }
     }
