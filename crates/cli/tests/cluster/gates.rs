@@ -317,7 +317,11 @@ fn nulls_are_counted_by_field_and_stop_a_version() {
     let push = |number: u32, options: &[&str]| {
         let file = cluster.dir.path().join(format!("people-{number}.jsonl"));
         let row = |id: u32| {
-            let age = if id % number == 0 { Value::Null } else { json!(id) };
+            let age = if id.is_multiple_of(number) {
+                Value::Null
+            } else {
+                json!(id)
+            };
             format!("{}\n", json!({"id": id.to_string(), "age": age, "city": "c"}))
         };
         std::fs::write(&file, (0..100).map(row).collect::<String>()).unwrap();

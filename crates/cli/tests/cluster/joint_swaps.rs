@@ -220,8 +220,8 @@ fn if_one_store_of_a_set_cannot_be_swapped_none_is() {
     // A fetch fails.
     let damaged = versions[1][1].clone();
     let is_data = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "data");
-    let files = fs::read_dir(&damaged).unwrap().map(|entry| entry.unwrap().path());
-    let file = files.filter(is_data).next().unwrap();
+    let mut files = fs::read_dir(&damaged).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(is_data).unwrap();
     let whole = fs::read(&file).unwrap();
     fs::write(&file, vec![7; whole.len()]).unwrap();
     let failed = refused(&deploy(&versions[1]));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fondaco_model::HistogramSnapshot;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 /// Durations shorter than this share one bucket, in seconds.
@@ -29,7 +29,12 @@ pub(super) fn histogram(mut metric: MetricEncoder<'_>, latency: &HistogramSnapsh
 }
 
 /// Encodes a counter.
-pub(super) fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+pub(super) fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: impl EncodeCounterValue,
+) -> fmt::Result {
     let name = format!("fondaco_{name}");
     let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
     metric.encode_counter::<NoLabelSet, _, u64>(&value, None)

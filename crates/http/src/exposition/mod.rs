@@ -295,7 +295,7 @@ impl Observed {
             "bytes that were read ahead before a version served",
             bytes,
         )?;
-        counter(encoder, "warmed_milliseconds", "time that this took", ms)?;
+        counter(encoder, "warmed_seconds", "time that this took", ms as f64 / 1000.0)?;
         gauge(
             encoder,
             "not_ready_reasons",

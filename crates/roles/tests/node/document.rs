@@ -214,7 +214,6 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     walk.get(key, &format!("{held}/absent%2Fkey"), 200);
     walk.get(key, "/v1/stores/pymk/versions/99/keys/member-1", 404);
     confirm(walk, json!({"version": 99}), 409);
-    confirm(walk, json!({"version": 0}), 400);
     confirm(walk, json!({"version": pushed, "refused": "no"}), 200);
     confirm(walk, json!({"version": pushed}), 409);
     walk.delete(push, "/v1/stores/pymk/push", 200);
