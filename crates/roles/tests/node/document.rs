@@ -14,8 +14,20 @@ use crate::version_files::file_name;
 /// The document, made strict: an undocumented member of an answer is an error.
 fn strict_document(document: &Value) -> Value {
     let mut document = document.clone();
-    for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
-        if schema["properties"].is_object() && schema.get("additionalProperties").is_none() {
+    let schemas = document["components"]["schemas"].as_object_mut().unwrap();
+    // The parts of a composed schema allow each other's members.
+    let parts = schemas.values().filter_map(|schema| schema["allOf"].as_array());
+    let parts: BTreeSet<String> = parts
+        .flatten()
+        .filter_map(|part| Some(part["$ref"].as_str()?.rsplit_once('/')?.1.to_owned()))
+        .collect();
+    for (name, schema) in schemas {
+        if schema["allOf"].is_array() {
+            schema["unevaluatedProperties"] = json!(false);
+        } else if schema["properties"].is_object()
+            && schema.get("additionalProperties").is_none()
+            && !parts.contains(name)
+        {
             schema["additionalProperties"] = json!(false);
         }
     }
