@@ -199,7 +199,7 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
         walk.post(canary, "/v1/stores/pymk/canary", json!({"action": action}), status);
     };
     steer(walk, "pause", 409);
-    let terms = json!({"source": builds.build(3), "canary": {"reads": "5%"}});
+    let terms = json!({"source": builds.build(8), "canary": {"reads": "5%"}});
     walk.post(pushes, "/v1/stores/pymk/pushes", terms, 202);
     until("the canary to begin", || {
         walk.node.client.get("/v1/stores/pymk/push")["canary"]["state"] == "running"
@@ -213,7 +213,7 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     let confirm = |walk: &mut Walk, body: Value, status| {
         walk.post(confirmation, "/v1/stores/pymk/push/confirmation", body, status);
     };
-    let awaits = json!({"source": builds.build(4), "gates": "confirm"});
+    let awaits = json!({"source": builds.build(9), "gates": "confirm"});
     walk.post(pushes, "/v1/stores/pymk/pushes", awaits, 202);
     until("the version awaits its confirmation", || {
         walk.node.client.get("/v1/stores/pymk/push")["awaits_confirmation"] == true
