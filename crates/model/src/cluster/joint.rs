@@ -116,18 +116,18 @@ mod tests {
         store
     }
 
-    fn swap_together<const N: usize>(stores: [&StoreRecord; N]) -> [StoreRecord; N] {
+    fn swap_together<const N: usize>(stores: [&StoreRecord; N], others: &[&StoreRecord]) -> [StoreRecord; N] {
         let mut swapped = stores.map(|store| swap(store.clone()));
-        join(&view(&stores), &mut swapped);
+        join(&view(&[&stores[..], others].concat()), &mut swapped);
         swapped
     }
 
     #[test]
     fn a_view_with_a_part_of_a_swap_needs_the_other_stores() {
         let before = [store("a", 1), store("b", 2), store("c", 3)];
-        let [a, b] = swap_together([&before[0], &before[1]]);
+        let [a, b] = swap_together([&before[0], &before[1]], &[]);
         // Then `a` is swapped with another store, and alone.
-        let [a_later, c] = swap_together([&a, &before[2]]);
+        let [a_later, c] = swap_together([&a, &before[2]], &[&b]);
         let a_last = swap(a_later.clone());
         let behind = |stores: &[&StoreRecord]| {
             let behind = view(stores).behind().into_keys();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn only_stores_that_have_not_been_swapped_since_belong_together() {
         let before = [store("a", 1), store("b", 2), store("c", 3)];
-        let [a, b, c] = swap_together([&before[0], &before[1], &before[2]]);
+        let [a, b, c] = swap_together([&before[0], &before[1], &before[2]], &[]);
         let with = |store: &StoreRecord, stores: &[&StoreRecord]| {
             let view = view(stores);
             let with = view
@@ -161,7 +161,7 @@ mod tests {
         let b_later = swap(b.clone());
         assert_eq!(with(&a, &[&a, &b_later, &c]), ["c"]);
         assert_eq!(with(&b_later, &[&a, &b_later, &c]), none);
-        let [a_later, c_later] = swap_together([&a, &c]);
+        let [a_later, c_later] = swap_together([&a, &c], &[&b]);
         assert_eq!(with(&a_later, &[&a_later, &b, &c_later]), ["c"]);
         assert_eq!(with(&b, &[&a_later, &b, &c_later]), none);
     }
