@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
 }
 
-/// What was read ahead.
+/// The outcome of reading ahead.
 #[derive(Debug)]
 pub(crate) struct Warmed {
     /// How many bytes.

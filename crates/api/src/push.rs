@@ -154,7 +154,7 @@ pub struct CanaryNode {
     pub counts: CanaryCounts,
 }
 
-/// What to do with a canary.
+/// A request that steers a canary.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CanaryRequest {

@@ -29,7 +29,7 @@ impl Canary {
     }
 }
 
-/// What a process counts during a canary. Only requests to its store take the lock, for a few additions.
+/// The counts of a process during a canary. Only requests to its store take the lock, for a few additions.
 #[derive(Debug, Default)]
 pub struct CanaryMeter(Mutex<CanaryCounts>);
 

@@ -38,11 +38,11 @@ pub struct ReadOptions {
     /// A limit on the values of all requests that share it, in bytes; none by default. A key whose value exceeds it
     /// fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
     pub room: Option<Arc<ValueBudget>>,
-    /// Which version of a store with a canary under way is read.
+    /// The choice between the current version and the canary's, for stores with a canary under way.
     pub canary: CanaryChoice,
 }
 
-/// Which version of a store with a canary under way a request reads. All its keys of the store are of one version.
+/// The version that a request reads of a store with a canary under way. All its keys of the store are of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CanaryChoice {
     /// As the terms of the canary say for the request's first key of the store, and for the zone of the client.

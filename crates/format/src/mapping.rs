@@ -150,7 +150,7 @@ impl Mapping {
         })
     }
 
-    /// Whether a range is in memory, as far as the kernel tells, whoever read it. The range is at most 256 KiB long.
+    /// Whether a range is in memory, as far as the kernel tells, also if another process read it. The range is at most 256 KiB long.
     pub(crate) fn is_in_memory(&self, range: &Range<usize>) -> bool {
         self.mincore_is_truthful && self.mincore(range)
     }

@@ -325,7 +325,7 @@ pub struct ReadCanary {
     pub reads: CanaryReads,
 }
 
-/// What nodes count during a canary, since their processes started.
+/// The counts of nodes during a canary, since their processes started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]

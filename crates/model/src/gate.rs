@@ -62,7 +62,7 @@ impl Gates {
     /// The most gates of a list.
     pub const MAX: usize = 16;
 
-    /// Whether there is none.
+    /// Whether the list has no gate.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -78,7 +78,7 @@ impl Checks {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the push has no checks.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty() && self.command.is_none()
     }

@@ -28,7 +28,7 @@ pub fn check_value(value_type: ValueType, value: &[u8]) -> Result<(), ValueError
             Ok(_) => Ok(()),
             Err(error) => Err(ValueError::new(0, format!("the value is no set of ids: {error}"))),
         },
-        // What it is depends on its key.
+        // The form of a value depends on its key: a set of ids, or JSON.
         ValueType::Graph if IdSet::parse(value).is_err() => json(value).map(drop),
         _ => Ok(()),
     }

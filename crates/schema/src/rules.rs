@@ -72,7 +72,7 @@ impl ValueRules {
         let has_fields = update.fields().next().is_some();
         let fits = match self.value_type {
             ValueType::Ids => update.is_of_set(),
-            // What fits depends on the key.
+            // The allowed values depend on the key.
             ValueType::Graph => update.is_of_set() || has_fields,
             _ if update.is_of_set() => false,
             ValueType::Bytes | ValueType::Json => true,

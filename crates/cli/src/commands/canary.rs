@@ -75,7 +75,7 @@ pub struct SteerOptions {
     /// The store
     store: StoreName,
 
-    /// What to do with it; without it, it is shown
+    /// The action; without one, the canary is shown
     #[arg(value_enum)]
     action: Option<Action>,
 
@@ -83,7 +83,7 @@ pub struct SteerOptions {
     node: ControlPort,
 }
 
-/// What to do with a canary.
+/// An action on a canary.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Action {
     /// Stop its clock

@@ -190,7 +190,7 @@ fn concurrent_increments_of_several_clients_add_up() {
     }
 }
 
-/// What clients were told.
+/// The replies that clients have got.
 #[derive(Default)]
 struct Told {
     /// The last acknowledged value of each key.

@@ -39,12 +39,12 @@ pub fn stale(store: &StoreRecord, push: &PushRecord) -> Option<String> {
     if let Some(Step::Fail { reason }) = lost_base(store, push) {
         return Some(reason);
     }
-    match verdict(store, push) {
+    match verdict_of_gates(store, push) {
         Verdict::Pass => None,
         Verdict::Compare => {
             Some("another version became current while it awaited its confirmation: push it again".to_owned())
         }
-        Verdict::Hold(reason) => (reason != PushRecord::AWAITS_CONFIRMATION).then_some(reason),
+        Verdict::Hold(reason) => Some(reason),
     }
 }
 
@@ -91,7 +91,7 @@ fn verdict_of_gates(store: &StoreRecord, push: &PushRecord) -> Verdict {
     }
 }
 
-/// What a gate has found, for people, with sample keys.
+/// The finding of a gate, for people, with sample keys.
 fn found(gate: &Gate, current: VersionNumber, records: (u64, u64), bytes: (u64, u64), counts: &DiffCounts) -> String {
     let change = |what: &str, (before, after): (u64, u64)| {
         let percent = (after as f64 - before as f64) * 100.0 / before.max(1) as f64;

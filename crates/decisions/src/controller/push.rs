@@ -50,7 +50,7 @@ pub(super) enum Step {
     BeginCanary,
     /// Another step ends its canary.
     EndCanary {
-        /// What the nodes counted.
+        /// The counts of the nodes.
         counts: CanaryCounts,
         /// Why it ends.
         reason: String,

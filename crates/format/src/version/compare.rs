@@ -252,7 +252,7 @@ impl<'v> Side<'v> {
         }
     }
 
-    /// Reads the next records, if there is none left in memory.
+    /// Reads the next records, if all those in memory are used up.
     fn fill(&mut self, from: u64) -> Result<(), FormatError> {
         let version = self.version;
         while self.records.is_empty() && !self.chunks.is_empty() {

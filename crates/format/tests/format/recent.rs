@@ -1,4 +1,4 @@
-//! What look-ups of one version have read lately is read into memory for another one.
+//! Reading ahead: pages of a version that look-ups have read lately, and the same hashes in another version.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -37,7 +37,7 @@ struct Comparison {
     key: Box<[u8]>,
 }
 
-/// What a window read of a store with a canary.
+/// The reads of a window in a store with a canary: how many of the new version, and of the current one.
 #[derive(Clone, Copy, Default)]
 struct Reads {
     store: u16,

@@ -57,7 +57,7 @@ fn begin(window: &Window, catalog: &Catalog, at: usize) -> Option<tokio::task::J
     find(catalog, store, version, key)
 }
 
-/// Reads a key on a blocking thread: in the later events of an open version of a hybrid store, and in the version if there are none.
+/// Reads a key on a blocking thread: in the later events of an open version of a hybrid store, and in the version if the key has no later event.
 pub(super) fn find(
     catalog: &Catalog,
     store: u16,

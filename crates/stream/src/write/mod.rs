@@ -34,11 +34,11 @@ pub struct EventWriters {
 /// The topic of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreTopic {
-    /// Where it is.
+    /// Its address.
     pub source: StreamSource,
     /// Its name, if it is in the log of the process.
     pub log_topic: String,
-    /// How records are assigned to its partitions.
+    /// The rule that assigns records to its partitions.
     pub partitioner: Partitioner,
 }
 
