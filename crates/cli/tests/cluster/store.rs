@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use redis::Commands;
 use serde_json::{Value, json};
@@ -73,8 +74,14 @@ impl Cluster {
     /// Waits for the end of the running push, and returns its result.
     pub fn ended(&self) -> Value {
         let mut push = Value::Null;
+        let mut told = Instant::now();
         until("the push ends", || {
             push = self.any().http_get("/v1/stores/s/push");
+            // If it fails, what it waited for is seen.
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                eprintln!("waits for the push: {push}");
+            }
             !matches!(push["state"].as_str(), Some("fetching" | "ready"))
         });
         push
