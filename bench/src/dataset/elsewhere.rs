@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::{Context, Result, ensure};
 
@@ -21,7 +22,8 @@ impl Elsewhere {
         let here = fs::metadata(dir)?.dev();
         let there = fs::metadata(OTHER_FILE_SYSTEM).with_context(|| format!("there is no {OTHER_FILE_SYSTEM}"))?;
         ensure!(here != there.dev(), "{OTHER_FILE_SYSTEM} is not a separate file system");
-        let name = format!("fondaco-bench-{}", std::process::id());
+        static COPIES: AtomicU64 = AtomicU64::new(0);
+        let name = format!("fondaco-bench-{}-{}", std::process::id(), COPIES.fetch_add(1, Relaxed));
         let copy = Self(PathBuf::from(OTHER_FILE_SYSTEM).join(name));
         fs::create_dir(&copy.0).with_context(|| format!("could not create {:?}", copy.0))?;
         disk::copy_files(dir, &copy.0)?;

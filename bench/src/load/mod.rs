@@ -117,24 +117,34 @@ impl Group {
         Self::gets(address, store, KeyChoice::Uniform { records })
     }
 
-    /// Generates this load until some work is done, for at most this time.
-    ///
-    /// # Errors
-    /// Those of [`run`], and those of the work.
+    /// As [`during`], this load alone.
     pub fn during<T>(&self, limit: Duration, seed: u64, work: impl FnOnce() -> Result<T>) -> Result<(GroupReport, T)> {
-        let stop = AtomicBool::new(false);
-        let span = Span {
-            stop: Some(&stop),
-            ..Span::whole(limit)
-        };
-        let work = || {
-            let done = work();
-            stop.store(true, Relaxed);
-            done
-        };
-        let (done, reports) = beside(work, || run(std::slice::from_ref(self), span, seed))?;
-        Ok((GroupReport::of_all(reports)?, done))
+        during(std::slice::from_ref(self), limit, seed, work)
     }
+}
+
+/// Generates a load until some work is done, for at most this time.
+///
+/// # Errors
+/// Those of [`run`], and those of the work.
+pub fn during<T>(
+    groups: &[Group],
+    limit: Duration,
+    seed: u64,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(GroupReport, T)> {
+    let stop = AtomicBool::new(false);
+    let span = Span {
+        stop: Some(&stop),
+        ..Span::whole(limit)
+    };
+    let work = || {
+        let done = work();
+        stop.store(true, Relaxed);
+        done
+    };
+    let (done, reports) = beside(work, || run(groups, span, seed))?;
+    Ok((GroupReport::of_all(reports)?, done))
 }
 
 impl GroupReport {

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use super::fan_out;
 use super::procedures::{
-    after_swap, balance, beside, bulk, cluster_push, convergence, in_process, loading, move_partition, node_death,
-    router_cache, setup, streams, swap, versioned,
+    after_swap, balance, beside, bulk, cluster_push, convergence, in_process, loading, many_swaps, move_partition,
+    node_death, router_cache, setup, streams, swap, versioned,
 };
 use super::runner::Running;
 use super::spec::Step;
@@ -52,6 +52,7 @@ pub fn call(running: &mut Running<'_>, name: &str, step: &Step) -> Result<()> {
         // Clusters.
         "swaps" => swap::over_the_control_port,
         "after-swap" => after_swap::measure,
+        "many-swaps" => many_swaps::measure,
         "swaps-for-readers" => swap::for_readers,
         "move-partition" => move_partition::measure,
         "balance" => balance::measure_two,

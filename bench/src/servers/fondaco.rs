@@ -48,11 +48,11 @@ pub struct Shape {
     pub loops: usize,
 }
 
-/// The cores and the memory of `fondaco dev`; all without.
+/// The cores of `fondaco dev`, and the memory of it or of all nodes of a cluster; all without.
 #[derive(Clone, Copy, Default)]
 pub struct Limits<'a> {
     pub cpu: Option<usize>,
-    /// The limit of its memory, including page cache.
+    /// The limit of the memory, including page cache.
     pub memory: Option<&'a MemoryGroup>,
 }
 
@@ -66,6 +66,8 @@ pub struct Fondaco {
     zookeeper: Option<ZooKeeper>,
     dir: PathBuf,
     shape: Shape,
+    /// Where nodes that are not confined enter the limit of their memory.
+    memory: Option<PathBuf>,
 }
 
 /// One process.
@@ -112,7 +114,7 @@ impl Fondaco {
         );
         let dir = bench.fresh_dir(name)?;
         if shape.nodes > 0 {
-            return Self::start_cluster(bench, dir, shape);
+            return Self::start_cluster(bench, dir, shape, limits);
         }
         let (resp, http) = (free_address()?, free_address()?);
         let mut launch = Launch::new(program)
@@ -132,10 +134,11 @@ impl Fondaco {
             zookeeper: None,
             dir,
             shape,
+            memory: None,
         })
     }
 
-    fn start_cluster(bench: &Bench, dir: PathBuf, shape: Shape) -> Result<Self> {
+    fn start_cluster(bench: &Bench, dir: PathBuf, shape: Shape, limits: Limits<'_>) -> Result<Self> {
         let mut cluster = Self {
             front: None,
             nodes: Vec::new(),
@@ -143,6 +146,7 @@ impl Fondaco {
             zookeeper: Some(ZooKeeper::start()),
             dir,
             shape,
+            memory: limits.memory.map(MemoryGroup::processes_file),
         };
         let start = |role, count: usize| -> Result<Vec<Member>> {
             (1..=count)
@@ -198,10 +202,12 @@ impl Fondaco {
         let is_confined = confined && role == "server";
         let group = is_confined.then(|| CpuGroup::new(&name, bench.cpus.len() as f64));
         let group = group.transpose().map_err(|reason| anyhow!(reason))?;
+        let memory = self.memory.clone().filter(|_| role == "server");
+        let within = group.as_ref().map(CpuGroup::processes_file).or(memory);
         let launch = Launch::new(&bench.fondaco)
             .args([role, "--config"])
             .args([&file])
-            .within(group.as_ref().map(CpuGroup::processes_file));
+            .within(within);
         Member::start(bench, &format!("cluster-{name}"), launch, [resp, http], group)
     }
 

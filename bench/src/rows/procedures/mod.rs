@@ -8,6 +8,7 @@ pub mod cluster_push;
 pub mod convergence;
 pub mod in_process;
 pub mod loading;
+pub mod many_swaps;
 pub mod move_partition;
 pub mod node_death;
 pub mod router_cache;

@@ -37,7 +37,8 @@ pub fn add_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
         let options = ["--stream", &source, "--rewind", "1h", "--engine", "log"];
         control.create("hybrid", store, &options)?;
     }
-    deploy_all(running.bench, control, &new, running.dataset)?;
+    let sized: Vec<(String, Dataset)> = new.iter().map(|store| (store.clone(), running.dataset)).collect();
+    deploy_all(running.bench, control, &sized)?;
     eprintln!("  {count} stores after {:.0} s", began.elapsed().as_secs_f64());
     let process = running.fondaco()?.front().process();
     settled(|| process.cpu_time())?;
@@ -46,15 +47,17 @@ pub fn add_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Deploys a version to each of these stores, several at a time.
-fn deploy_all(bench: &Bench, control: &ControlPort, stores: &[String], dataset: Dataset) -> Result<()> {
-    bench.parquet(dataset)?;
+/// Deploys a version with its records to each of these stores, several at a time.
+pub(in crate::rows) fn deploy_all(bench: &Bench, control: &ControlPort, stores: &[(String, Dataset)]) -> Result<()> {
+    for (_, dataset) in stores {
+        bench.parquet(*dataset)?;
+    }
     thread::scope(|scope| {
         let parts = stores.chunks(stores.len().div_ceil(DEPLOYING).max(1));
         let deploying = parts.map(|part| {
             scope.spawn(move || -> Result<()> {
-                for store in part {
-                    control.deploy(store, &bench.version_for(store, dataset)?, &[])?;
+                for (store, dataset) in part {
+                    control.deploy(store, &bench.version_for(store, *dataset)?, &[])?;
                 }
                 Ok(())
             })
