@@ -11,6 +11,13 @@ export RUST_TEST_THREADS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$
 # The tests of these programs start no server, and take less than half a minute.
 QUICK_TESTS = allocations builds format model request
 
+# Clippy is a compiler, too: where it is there, it compiles what is tested, so that lint and tests share a build.
+CLIPPY := $(shell clippy-driver --version >/dev/null 2>&1 && echo clippy-driver)
+lint check test test-rust test-clients test-python test-feast test-console test-package test-spark: export RUSTC_WORKSPACE_WRAPPER = $(CLIPPY)
+
+# All of the workspace, always: of a part of it, dependencies could have other features, and be compiled again.
+BUILD = $(CARGO) build --workspace --all-targets
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-rust test-clients test-python test-feast test-console test-package test-spark package bench lint fuzz
 
@@ -33,37 +40,30 @@ test-rust: ## Run the tests in Rust: units, properties, simulations, whole progr
 	$(CARGO) test --no-fail-fast
 
 test-clients: ## Run other people's clients against a node and a cluster, unmodified: redis-py, Jedis, Lettuce, go-redis, ioredis, …
-	@# Not "cargo build -p fondaco": with other features it would compile half of the dependencies again.
-	$(CARGO) test --no-run
+	$(BUILD)
 	tests/clients/run
 
-# With a test, since dependencies have the features of tests then, and are not compiled again.
-BUILD_FOR_PYTHON = $(CARGO) build --workspace --exclude fondaco-bench --lib --bin fondaco --test allocations
-
 test-python: ## Check the types of the Python package, and run its tests and examples with each Python from 3.10 to 3.13 that is here (two minutes)
-	$(BUILD_FOR_PYTHON)
+	$(BUILD)
 	tests/python/run
 
 test-feast: ## Run Feast, Airflow, and the readers of Iceberg, Delta Lake and ORC against it (two and a half minutes, and as long again for their packages)
-	$(BUILD_FOR_PYTHON)
+	$(BUILD)
 	tests/feast/run
 
 test-console: ## Run the web console in a real browser, against a cluster: every page, by mouse and by keyboard (three minutes)
 	tests/set-up
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
+	$(BUILD)
 	tests/console/run
 
 test-package: ## Install, upgrade, remove and purge the Debian package under a systemd in a container (two minutes)
 	tests/set-up
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
+	$(BUILD)
 	deploy/debian/test
 
 test-spark: ## Write and read from Spark 4 and 3.5, with executors and drivers that are killed, over HDFS, S3 and Kafka (some eleven minutes)
 	tests/set-up
-	@# The same features as test-clients, for the same reason.
-	$(CARGO) test --no-run
+	$(BUILD)
 	tests/spark/run
 
 package: ## Build the Debian package into target/debian, with cargo-deb, which it installs into .cache
@@ -74,10 +74,12 @@ package: ## Build the Debian package into target/debian, with cargo-deb, which i
 bench: ## Measure against peers, into bench/results (an hour, on a quiet machine)
 	bench/run
 
-lint: ## Check formatting, and have clippy complain about everything
+lint: ## Check formatting, and compile everything with clippy, whose warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@test -n "$(CLIPPY)" || { echo "lint needs clippy: rustup component add clippy" >&2; exit 1; }
+	@# Cargo shows the warnings of earlier builds, too.
+	mkdir -p target && bash -o pipefail -c '$(BUILD) 2>&1 | tee target/lint.log' && ! grep '^warning: `fondaco' target/lint.log
 	bench/figures --check
 
 fuzz: ## Fuzz all parsers for a minute each, or replay random inputs where there is no cargo-fuzz
