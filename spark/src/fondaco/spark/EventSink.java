@@ -101,7 +101,8 @@ final class EventSink implements Sink {
         frame.write()
                 .format("kafka")
                 .option("kafka.bootstrap.servers", address.substring(0, slash))
-                .option("topic", address.substring(slash + 1))
+                // Behind it are copies of other data centers' topics.
+                .option("topic", address.substring(slash + 1).split(",")[0])
                 .option("includeHeaders", "true")
                 .options(options.ofKafka())
                 .mode("append")
