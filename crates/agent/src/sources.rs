@@ -39,10 +39,17 @@ fn absolute(location: Location) -> Result<Location, AgentError> {
 pub fn topic_problem(source: &StreamSource, kafka: &KafkaConfig) -> Option<String> {
     match source {
         StreamSource::Log(_) => None,
-        StreamSource::Kafka { brokers, topic } => {
+        StreamSource::Kafka {
+            brokers,
+            topic,
+            mirrored,
+        } => {
             let cluster = Arc::new(KafkaCluster::new(brokers, &kafka.0));
-            let counted = cluster.topic(topic).partitions();
-            counted.err().map(|error| error.to_string())
+            let counted = [topic]
+                .into_iter()
+                .chain(mirrored)
+                .map(|topic| cluster.topic(topic).partitions());
+            counted.filter_map(Result::err).next().map(|error| error.to_string())
         }
     }
 }

@@ -21,7 +21,7 @@ use fondaco_replica::{Engines, Replicas};
 use fondaco_schema::ValueRules;
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, LiveRules, Overlay, OverlayOptions,
-    Source, StreamError, drop_after_loss, drop_after_losses,
+    Source, StreamError, drop_after_loss, drop_after_losses, topic_partition,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -127,12 +127,17 @@ pub struct OverlayStatus {
 impl From<OverlayStatus> for VersionStream {
     fn from(status: OverlayStatus) -> Self {
         let applied = status.applied;
-        let lost = status.feed.lost.iter().map(|lost| LostRange {
-            partition: lost.partition,
-            from: lost.from,
-            to: lost.to,
+        let lost = status.feed.lost.iter().map(|lost| {
+            let (topic, partition) = topic_partition(lost.partition);
+            LostRange {
+                topic,
+                partition,
+                from: lost.from,
+                to: lost.to,
+            }
         });
         let partitions = status.feed.partitions.into_iter().map(|partition| TopicPartition {
+            topic: partition.topic,
             partition: partition.partition,
             next_offset: partition.next,
             lag_records: partition.lag_records,
@@ -362,7 +367,7 @@ impl Streams {
     }
 
     fn feed(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Feed>, StreamError> {
-        let source = self.source(&wanted)?;
+        let sources = self.sources(&wanted)?;
         let below = self.below(&wanted);
         let key = (wanted.options.store.clone(), wanted.options.version);
         let (kind, engine) = self.engine(wanted.engine);
@@ -380,12 +385,14 @@ impl Streams {
             .of_other_nodes(overlay.options(), wanted.source.to_string());
         let options = FeedOptions {
             start_ms: wanted.start_ms,
+            center_ranks: wanted.center_ranks,
+            ahead_ms_max: wanted.clock_ahead_ms,
             lag_ms_max: wanted.lag_ms_max,
             is_paused: wanted.is_paused,
             on_ready: Box::new(move || change_signal.raise()),
             begun_elsewhere,
         };
-        Ok(Arc::new(Feed::new(overlay, source, options)))
+        Ok(Arc::new(Feed::of_topics(overlay, sources, options)))
     }
 
     /// The version below an overlay, as it is open at the time.
@@ -408,19 +415,24 @@ impl Streams {
         found.unwrap_or((EngineKind::Disk, self.engines.disk()))
     }
 
-    fn source(&self, wanted: &Wanted) -> Result<Arc<dyn Source>, StreamError> {
+    fn sources(&self, wanted: &Wanted) -> Result<Vec<Arc<dyn Source>>, StreamError> {
         match &wanted.source {
             StreamSource::Log(partitions) => {
                 let log = self.log.as_ref().ok_or_else(|| StreamError::NoTopic {
                     topic: wanted.source.to_string(),
                 })?;
-                Ok(log.topic(&wanted.topic, *partitions)?)
+                Ok(vec![log.topic(&wanted.topic, *partitions)?])
             }
-            StreamSource::Kafka { brokers, topic } => {
+            StreamSource::Kafka {
+                brokers,
+                topic,
+                mirrored,
+            } => {
                 let mut clusters = self.clusters.lock();
                 let cluster = clusters.entry(brokers.clone());
                 let cluster = cluster.or_insert_with(|| Arc::new(KafkaCluster::new(brokers, &self.kafka.0)));
-                Ok(Arc::new(cluster.topic(topic)))
+                let topics = [topic].into_iter().chain(mirrored);
+                Ok(topics.map(|topic| Arc::new(cluster.topic(topic)) as _).collect())
             }
         }
     }
@@ -595,6 +607,9 @@ struct Wanted {
     /// The topic of the store in the log of the process.
     topic: String,
     start_ms: u64,
+    /// See [`StreamSettings::center_ranks`].
+    center_ranks: Vec<u8>,
+    clock_ahead_ms: u64,
     lag_ms_max: u64,
     is_paused: bool,
     /// Of the version below.
@@ -630,6 +645,8 @@ fn wanted(
         source: settings.source.clone(),
         topic: store.log_topic(),
         start_ms: events.from_unix_ms,
+        center_ranks: settings.center_ranks(),
+        clock_ahead_ms: settings.clock_ahead_ms,
         lag_ms_max: settings.lag_ms,
         is_paused: settings.paused,
         manifest_checksum: detail.manifest_checksum.clone(),

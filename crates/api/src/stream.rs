@@ -120,7 +120,8 @@ pub struct VersionStream {
     pub unfit: u64,
     /// Each partition of the topic.
     pub partitions: Vec<TopicPartition>,
-    /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version.
+    /// The first offset of each partition of the topic that the node has read, or was to read, since it has the version. The partitions
+    /// of topic T begin at T · 2²⁰.
     #[serde(default)]
     pub begun_offsets: BTreeMap<u32, u64>,
     /// Whether the store's quota of writes keeps the node from reading on now.
@@ -135,6 +136,9 @@ pub struct VersionStream {
 /// Records of a topic that were gone before they were read.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 pub struct LostRange {
+    /// The topic, by its place in the store's source: 0 is the first one.
+    #[serde(default)]
+    pub topic: u32,
     /// The partition of the topic.
     pub partition: u32,
     /// The offset of the first one.
@@ -160,6 +164,9 @@ pub struct PoisonList {
 pub struct PoisonRecord {
     /// The version that has read it.
     pub version: u64,
+    /// The topic, by its place in the store's source: 0 is the first one.
+    #[serde(default)]
+    pub topic: u32,
     /// The partition of the topic.
     pub partition: u32,
     /// Its offset.
@@ -171,6 +178,9 @@ pub struct PoisonRecord {
 /// How far a node has read a partition of a topic.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 pub struct TopicPartition {
+    /// The topic, by its place in the store's source: 0 is the first one.
+    #[serde(default)]
+    pub topic: u32,
     /// Its number.
     pub partition: u32,
     /// The offset to read next: reads at this node see the effects of all records before it. Null if it has not been read yet since the

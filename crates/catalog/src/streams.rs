@@ -38,6 +38,7 @@ impl StoreStreams {
                         StreamSource::Kafka { .. } => String::new(),
                     },
                     partitioner: settings.partitioner,
+                    clock_ahead_ms: settings.clock_ahead_ms,
                 },
                 acknowledge: settings.acknowledge,
                 has_registry: settings.registry.is_some(),

@@ -17,7 +17,7 @@ use fondaco_format::ScanPosition;
 use fondaco_model::{NodeId, PartitionId, StoreName, StreamSource, VersionNumber};
 use fondaco_protocol::now_unix_ms;
 use fondaco_schema::ValueRules;
-use fondaco_stream::{Change, Event, Feed, Poison, SettledPage, StreamError};
+use fondaco_stream::{Change, Event, Feed, Poison, SettledPage, StreamError, topic_partition};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -56,7 +56,7 @@ pub(super) async fn log(
         let now_unix_ms = now_unix_ms();
         for (at, event) in events.iter().enumerate() {
             event
-                .check(now_unix_ms)
+                .check(now_unix_ms, stream.clock_ahead_ms)
                 .map_err(|Poison(reason)| invalid_event(at, &reason))?;
         }
         if let Some(quota) = stream.write_keys_per_second
@@ -181,11 +181,15 @@ pub(super) async fn poison(
         let mut records = Vec::new();
         for (version, overlay) in app.agent.iter().flat_map(|agent| agent.streams().overlays(&name)) {
             let of_version = overlay.poisoned()?.into_iter();
-            records.extend(of_version.map(|(partition, offset, reason)| PoisonRecord {
-                version: version.get(),
-                partition,
-                offset,
-                reason,
+            records.extend(of_version.map(|(number, offset, reason)| {
+                let (topic, partition) = topic_partition(number);
+                PoisonRecord {
+                    version: version.get(),
+                    topic,
+                    partition,
+                    offset,
+                    reason,
+                }
             }));
         }
         let source = stream.source.to_string();
@@ -203,7 +207,7 @@ pub(super) async fn poison(
     list.records
         .extend(answers.into_iter().flat_map(|(_, answer)| answer.records));
     // Replicas read the same records.
-    let place = |record: &PoisonRecord| (record.version, record.partition, record.offset);
+    let place = |record: &PoisonRecord| (record.version, record.topic, record.partition, record.offset);
     list.records.sort_by_key(place);
     list.records.dedup_by_key(|record| place(record));
     list.silent = silent.into_iter().map(NodeId::get).collect();

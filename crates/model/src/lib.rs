@@ -7,6 +7,7 @@
 mod canary;
 pub mod cluster;
 mod compatibility;
+mod data_center;
 mod data_loss;
 mod definition;
 mod fan_out;
@@ -40,6 +41,7 @@ pub use canary::{
     ReadCanary, Share, is_in_share,
 };
 pub use compatibility::Compatibility;
+pub use data_center::{DataCenter, DataCenterError};
 pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreChange, StoreDefinition, StoreKind};
 pub use fan_out::{StoreFanOut, StoreFanOutError, StrategyName};
@@ -54,8 +56,8 @@ pub use partition::{PartitionCount, PartitionCountError, PartitionId};
 pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{Member, Move, Placement, PlacementError, Plan, Shares, place, rearrange, replan};
 pub use protocol::{
-    PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_GATES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES,
-    play_next_release, plays_next_release, protocol,
+    PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_CENTERS, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_GATES, PROTOCOL_OF_SETS,
+    PROTOCOL_OF_TYPES, play_next_release, plays_next_release, protocol,
 };
 pub use push::{PushEvent, PushState, PushStateError};
 pub use registry_address::{RegistryAddress, RegistryAddressError};

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data_center::{CENTERS_MAX, DataCenter, center_of};
 use crate::registry_address::RegistryAddress;
 use crate::store_option::store_options;
 use crate::text_form::stored_as_text;
@@ -19,8 +20,8 @@ store_options! {
     /// The options of a new stream, or a change of one. Missing options have their default, or stay.
     change StreamChange "stream." {}
 
-    /// Where events come from: a topic, kafka://HOST:PORT,…/TOPIC; or log, or log:PARTITIONS, the log of fondaco dev, and of a
-    /// server without ZooKeeper.
+    /// Where events come from: a topic, kafka://HOST:PORT,…/TOPIC, with the copies of other data centers' topics behind it, if there
+    /// are any: TOPIC,CENTER.TOPIC,…; or log, or log:PARTITIONS, the log of fondaco dev, and of a server without ZooKeeper.
     "stream" source: StreamSource, OptionValue::text::<StreamSource>("SOURCE"), [Hybrid] => fixed;
 
     /// How long before the start of a push its version reads the stream from; 1day by default.
@@ -31,6 +32,13 @@ store_options! {
 
     /// How much later than it happened an event may be logged; later ones do not count; 7days by default.
     "grace" grace_ms: u64, Time(0, u64::MAX), [Hybrid] => fixed;
+
+    /// The name of this data center, for a stream of several: at equal times the event of the greater name counts; or none, the default.
+    "data-center" data_center: Option<DataCenter> [serde(default, skip_serializing_if = "Option::is_none")],
+    OptionValue::text::<DataCenter>("NAME"), [Hybrid] or "none" => fixed;
+
+    /// How much later than the time of its record an event may have happened; later ones are no events; 1day by default.
+    "max-clock-ahead" clock_ahead_ms: u64 [serde(default = "a_day", skip_serializing_if = "is_a_day")], Time(0, DAY_MS), [Hybrid] => fixed;
 
     /// Where nodes keep the events: log, the default, or disk.
     "engine" engine: EngineKind, Word("ENGINE", EngineKind::WORDS), [Hybrid] => fixed;
@@ -107,6 +115,15 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+const fn a_day() -> u64 {
+    StreamSettings::CLOCK_AHEAD_MS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_a_day(number: &u64) -> bool {
+    *number == StreamSettings::CLOCK_AHEAD_MS
+}
+
 /// Where the events of a store come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -117,15 +134,18 @@ pub enum StreamSource {
     Kafka {
         /// Some of its brokers: `host:port`, separated by commas.
         brokers: String,
-        /// The topic.
+        /// The topic, to which events of this data center are written.
         topic: String,
+        /// The copies of other data centers' topics with this name: `CENTER.TOPIC`.
+        mirrored: Vec<String>,
     },
 }
 
 /// The text names no source of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown source of events {found:?}: use kafka://HOST:PORT,…/TOPIC, log, or log:PARTITIONS with 1 to {PARTITIONS_MAX}"
+    "unknown source of events {found:?}: use kafka://HOST:PORT,…/TOPIC, or kafka://HOST:PORT,…/TOPIC,CENTER.TOPIC,… with the copies of \
+     other data centers' topics, log, or log:PARTITIONS with 1 to {PARTITIONS_MAX}"
 )]
 pub struct StreamSourceError {
     /// The text.
@@ -139,6 +159,9 @@ const PARTITIONS_DEFAULT: u32 = 4;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl StreamSettings {
+    /// How much later than its record an event may be, in milliseconds, unless the store says otherwise.
+    pub const CLOCK_AHEAD_MS: u64 = DAY_MS;
+
     /// The settings for a source, with all defaults: a day of rewind, ten seconds of lag, a week of grace, and events in a log
     /// on disk.
     pub fn of(source: StreamSource) -> Self {
@@ -147,6 +170,8 @@ impl StreamSettings {
             rewind_ms: DAY_MS,
             lag_ms: 10_000,
             grace_ms: 7 * DAY_MS,
+            data_center: None,
+            clock_ahead_ms: Self::CLOCK_AHEAD_MS,
             engine: EngineKind::Log,
             partitioner: Partitioner::Any,
             registry: None,
@@ -168,8 +193,25 @@ impl StreamSettings {
     /// Checks that a hybrid store can have these settings.
     ///
     /// # Errors
-    /// An engine that does not keep the events, or a partitioner that the source does not have.
+    /// An engine that does not keep the events, a partitioner that the source does not have, or a data center that does not belong to it.
     pub fn check(&self) -> Result<(), String> {
+        let centers = self.source.other_centers();
+        match &self.data_center {
+            None if !centers.is_empty() => {
+                return Err("no name for this data center, and its stream has several: add --data-center NAME, as MirrorMaker calls it".to_owned());
+            }
+            Some(center) if centers.is_empty() => {
+                return Err(format!(
+                    "data center {center} for a stream of one: leave it out, or add the copies of other data centers' topics"
+                ));
+            }
+            Some(center) if centers.contains(center) => {
+                return Err(format!(
+                    "a copy of the topic of {center}, which is this data center: leave it out, or correct --data-center"
+                ));
+            }
+            Some(_) | None => {}
+        }
         if let (StreamSource::Log(_), Partitioner::Store) = (&self.source, self.partitioner) {
             return Err(
                 "partitioner store for a log, which has its own: leave it out, or read a topic of Kafka".to_owned(),
@@ -187,11 +229,61 @@ impl StreamSettings {
     }
 }
 
+impl StreamSettings {
+    /// The rank of the data center of each topic, from 1 on in the order of their names: the same in all of them. Empty if there is one topic.
+    pub fn center_ranks(&self) -> Vec<u8> {
+        let Some(own) = &self.data_center else {
+            return Vec::new();
+        };
+        let centers = [vec![own.clone()], self.source.other_centers()].concat();
+        // There are few.
+        let rank = |center| centers.iter().filter(|other| *other <= center).count() as u8;
+        centers.iter().map(rank).collect()
+    }
+}
+
+impl StreamSource {
+    /// The data centers whose topics are mirrored, in the order of the topics.
+    fn other_centers(&self) -> Vec<DataCenter> {
+        match self {
+            Self::Log(_) => Vec::new(),
+            Self::Kafka { topic, mirrored, .. } => mirrored.iter().filter_map(|copy| center_of(copy, topic)).collect(),
+        }
+    }
+
+    fn kafka(text: &str) -> Option<Self> {
+        let (brokers, topics) = text.strip_prefix("kafka://")?.split_once('/')?;
+        let mut topics = topics.split(',').map(str::to_owned);
+        let source = Self::Kafka {
+            brokers: brokers.to_owned(),
+            topic: topics.next().filter(|topic| is_topic(topic))?,
+            mirrored: topics.collect(),
+        };
+        let Self::Kafka { mirrored, .. } = &source else {
+            return None;
+        };
+        let mut centers = source.other_centers();
+        centers.sort_unstable();
+        centers.dedup();
+        let is_valid = centers.len() == mirrored.len()
+            && centers.len() < CENTERS_MAX
+            && mirrored.iter().all(|copy| is_topic(copy));
+        (is_valid && brokers.split(',').all(is_address)).then_some(source)
+    }
+}
+
 impl fmt::Display for StreamSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(partitions) => write!(f, "log:{partitions}"),
-            Self::Kafka { brokers, topic } => write!(f, "kafka://{brokers}/{topic}"),
+            Self::Kafka {
+                brokers,
+                topic,
+                mirrored,
+            } => {
+                write!(f, "kafka://{brokers}/{topic}")?;
+                mirrored.iter().try_for_each(|copy| write!(f, ",{copy}"))
+            }
         }
     }
 }
@@ -200,12 +292,8 @@ impl FromStr for StreamSource {
     type Err = StreamSourceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some((brokers, topic)) = text.strip_prefix("kafka://").and_then(|rest| rest.split_once('/'))
-            && brokers.split(',').all(is_address)
-            && is_topic(topic)
-        {
-            let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
-            return Ok(Self::Kafka { brokers, topic });
+        if let Some(kafka) = Self::kafka(text) {
+            return Ok(kafka);
         }
         let partitions = match text.split_once(':') {
             None if text == "log" => Some(PARTITIONS_DEFAULT),
@@ -244,6 +332,7 @@ mod tests {
             ("log:1", "log:1"),
             ("log:1024", "log:1024"),
             (kafka, kafka),
+            ("kafka://b1:1/a,west.a,x.south.a", "kafka://b1:1/a,west.a,x.south.a"),
         ] {
             assert_eq!(text.parse::<StreamSource>().unwrap().to_string(), source);
         }
@@ -253,10 +342,34 @@ mod tests {
             "kafka://b1:9092/",
             "kafka://b1:9092,/t",
             "kafka://b1:1/a/b",
+            "kafka://b1:1/a,b",
+            "kafka://b1:1/a,.a",
+            "kafka://b1:1/a,west.b",
+            "kafka://b1:1/a,west.a,south.west.a",
         ];
         for text in ["", "logs", "log:", "log:0", "log:1025", "log:x"].iter().chain(&kafka) {
             let error = text.parse::<StreamSource>().unwrap_err();
             assert!(error.to_string().contains("log:PARTITIONS"), "{error}");
         }
+    }
+    #[test]
+    fn data_centers_are_ranked_alike_in_each_of_them() {
+        let settings = |source: &str, center: Option<&str>| StreamSettings {
+            data_center: center.map(|center| center.parse().unwrap()),
+            ..StreamSettings::of(source.parse().unwrap())
+        };
+        let ranks = |source: &str, center| settings(source, Some(center)).center_ranks();
+        assert_eq!(ranks("kafka://b:1/a,west.a,north.a", "east"), [1, 3, 2]);
+        assert_eq!(ranks("kafka://b:1/a,north.a,east.a", "west"), [3, 2, 1]);
+        assert!(settings("kafka://b:1/a", None).center_ranks().is_empty());
+        for (source, center, part) in [
+            ("kafka://b:1/a,west.a", None, "--data-center"),
+            ("kafka://b:1/a,west.a", Some("west"), "correct"),
+            ("kafka://b:1/a", Some("west"), "leave it out"),
+        ] {
+            let error = settings(source, center).check().unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(settings("kafka://b:1/a,west.a", Some("east")).check(), Ok(()));
     }
 }

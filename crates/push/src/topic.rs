@@ -33,7 +33,7 @@ impl Topic {
         let is_of = |store: &&StoreResource| {
             let stream = store.stream.as_ref();
             let source = stream.and_then(|stream| stream.source.as_ref());
-            matches!(source, Some(StreamSource::Kafka { topic, .. }) if *topic == self.address.topic)
+            matches!(source, Some(StreamSource::Kafka { topic, mirrored, .. }) if *topic == self.address.topic || mirrored.contains(&self.address.topic))
         };
         match list.stores.iter().find(is_of) {
             Some(store) => Err(PushError::Unfit(format!(

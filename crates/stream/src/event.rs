@@ -40,9 +40,6 @@ impl From<UpdateError> for Poison {
     }
 }
 
-/// How far an event may be ahead of the time when it was logged, in milliseconds: beyond that, it would hide all
-/// later ones.
-const AHEAD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The longest identifier of an event, in bytes.
 const ID_BYTES_MAX: usize = 1024;
 
@@ -67,17 +64,29 @@ impl Change {
     }
 }
 
+/// Checks that the time of an event, if it has one, is not too far ahead of the time when it was logged.
+pub(crate) fn check_time(time_ms: Option<u64>, logged_ms: u64, ahead_ms_max: u64) -> Result<(), Poison> {
+    match time_ms {
+        Some(time_ms) if time_ms > logged_ms.saturating_add(ahead_ms_max) => Err(Poison(format!(
+            "its time {time_ms} is more than {ahead_ms_max} ms (--max-clock-ahead) after it was logged ({logged_ms}): correct the \
+             clock of its producer"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
 impl Event {
-    /// Checks that it can be applied, if it is logged at this time, in milliseconds since 1970.
+    /// Checks that it can be applied, if it is logged at this time, in milliseconds since 1970, and may be so many milliseconds
+    /// later: beyond that, it would hide all events until then.
     ///
     /// # Errors
     /// A key, a value or an identifier that is too long, a malformed update, or a time that is too far ahead.
-    pub fn check(&self, logged_ms: u64) -> Result<(), Poison> {
-        self.checked(logged_ms).map(|_| ())
+    pub fn check(&self, logged_ms: u64, ahead_ms_max: u64) -> Result<(), Poison> {
+        self.checked(logged_ms, ahead_ms_max).map(|_| ())
     }
 
     /// Like [`check`](Self::check). Returns the update, if it is one.
-    pub(crate) fn checked(&self, logged_ms: u64) -> Result<Option<Update>, Poison> {
+    pub(crate) fn checked(&self, logged_ms: u64, ahead_ms_max: u64) -> Result<Option<Update>, Poison> {
         let key_bytes = self.key.len();
         if !(1..=EVENT_KEY_BYTES_MAX).contains(&key_bytes) {
             let keys = format!("keys have 1 to {EVENT_KEY_BYTES_MAX}");
@@ -95,14 +104,10 @@ impl Event {
             let values = format!("values have at most {EVENT_VALUE_BYTES_MAX}");
             return Err(Poison(format!("the value has {value_bytes} bytes: {values}")));
         }
-        match self.time_ms {
-            Some(time_ms) if time_ms > logged_ms.saturating_add(AHEAD_MS_MAX) => Err(Poison(format!(
-                "its time {time_ms} is more than a day after it was logged ({logged_ms}): correct the clock of its producer"
-            ))),
-            _ => match &self.change {
-                Change::Update(text) => Ok(Some(Update::parse(text)?)),
-                Change::Put(_) | Change::Delete => Ok(None),
-            },
+        check_time(self.time_ms, logged_ms, ahead_ms_max)?;
+        match &self.change {
+            Change::Update(text) => Ok(Some(Update::parse(text)?)),
+            Change::Put(_) | Change::Delete => Ok(None),
         }
     }
 

@@ -20,6 +20,7 @@ mod progress;
 mod quota;
 mod rules;
 mod source;
+mod topics;
 mod versions;
 mod write;
 
@@ -39,6 +40,7 @@ pub use overlay::{
 pub use progress::LostRecords;
 pub use rules::{Foreign, LiveRules, SchemaFinder};
 pub use source::{Batch, Logged, Source};
+pub use topics::topic_partition;
 pub use versions::{
     Sent, TopicAddress, TopicFileReader, VersionAddress, VersionReader, VersionTopicError, partitions_of, send_version,
 };

@@ -9,10 +9,11 @@
 //! 1 ++ group (u32) ++ topic partition (u32)        → offset to read next (u64)
 //! 2 ++ topic partition (u32) ++ offset (u64)       → why the record is no event
 //! 3 ++ topic partition (u32) ++ offset (u64)       → records from here to this offset (u64) were gone before they were read
-//! 4                                                → how many partitions the topic has (u32), if partitioned as the store
+//! 4 ++ topic (u32)                                 → how many partitions the topic has (u32), if partitioned as the store
 //! 5                                                → the engine's report of lost writes when the overlay was created, if it had one
 //! 6 ++ topic partition (u32)                       → the first offset that was read, or was to be read (u64)
-//! 7                                                → the identity of the topic (u128), if it is known
+//! 7 ++ topic (u32)                                 → the identity of the topic (u128), if it is known; the number of the first topic is
+//!                                                    left out, here and above
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use fondaco_engine::{Table, WriteBatch};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet};
 
 use crate::error::StreamError;
+use crate::topics::{number_of, topic_partition};
 
 const GROUPS: u8 = 0;
 const OFFSETS: u8 = 1;
@@ -48,11 +50,11 @@ pub(crate) struct Progress {
     pub(crate) groups: BTreeMap<u32, ReplayGroup>,
     /// How many partitions the overlay's version has.
     partitions: PartitionCount,
-    /// How many partitions the topic has, if they have the slots that those of a store would have. Otherwise all
+    /// How many partitions each topic has, if they have the slots that those of a store would have. Otherwise all
     /// groups read all of them.
-    pub(crate) topic: Option<PartitionCount>,
-    /// The identity of the topic, if it is known: another topic with the same name has another one.
-    pub(crate) identity: Option<u128>,
+    pub(crate) counts: BTreeMap<u32, PartitionCount>,
+    /// The identity of each topic, if it is known: another topic with the same name has another one.
+    pub(crate) identities: BTreeMap<u32, u128>,
 }
 
 impl Progress {
@@ -61,20 +63,12 @@ impl Progress {
     /// # Errors
     /// An error of the engine, or damaged data.
     pub(crate) fn read(table: &dyn Table, partitions: PartitionCount) -> Result<Self, StreamError> {
-        let topic = table.get(&[TOPIC])?;
-        let count = |bytes: Bytes| PartitionCount::try_from(bytes.as_ref().try_get_u32().ok()?).ok();
-        let damaged = || StreamError::Damaged {
-            what: "number of partitions",
-            stream: table.name().to_owned(),
-            detail: "it is no power of two".to_owned(),
-        };
-        let topic = topic.map(|bytes| count(bytes).ok_or_else(damaged)).transpose()?;
-        let identity = table.get(&[IDENTITY])?.and_then(|mut bytes| bytes.try_get_u128().ok());
+        let count = |bytes: &[u8]| PartitionCount::try_from(bytes.as_ref().try_get_u32().ok()?).ok();
         let mut progress = Self {
             groups: BTreeMap::new(),
             partitions,
-            topic,
-            identity,
+            counts: of_topics(table, TOPIC, count)?,
+            identities: of_topics(table, IDENTITY, |mut bytes| bytes.try_get_u128().ok())?,
         };
         for entry in table.scan(&[GROUPS], Some(&[POISON]))? {
             let (key, value) = entry?;
@@ -147,25 +141,36 @@ impl Progress {
             let partitions = group.offsets.keys().filter(|partition| !is_kept(partition));
             partitions.for_each(|&partition| batch.delete(table, offset_key(number, partition)));
         }
-        if let Some(identity) = self.identity.filter(|_| self.identity != before.identity) {
-            let key = Bytes::from_static(&[IDENTITY]);
-            batch.put(table, key, identity.to_be_bytes().to_vec().into());
+        for (topic, identity) in &self.identities {
+            if before.identities.get(topic) != Some(identity) {
+                batch.put(
+                    table,
+                    topic_key(IDENTITY, *topic),
+                    identity.to_be_bytes().to_vec().into(),
+                );
+            }
         }
-        if let Some(topic) = self.topic.filter(|_| self.topic != before.topic) {
-            let key = Bytes::from_static(&[TOPIC]);
-            batch.put(table, key, topic.get().to_be_bytes().to_vec().into());
+        for (topic, count) in &self.counts {
+            if before.counts.get(topic) != Some(count) {
+                batch.put(
+                    table,
+                    topic_key(TOPIC, *topic),
+                    count.get().to_be_bytes().to_vec().into(),
+                );
+            }
         }
     }
 
     /// Whether a group with these partitions reads a partition of the topic.
     pub(crate) fn reads(&self, partitions: &PartitionSet, partition: u32) -> bool {
-        let own = self.own(partitions);
+        let (topic, partition) = topic_partition(partition);
+        let own = self.own(partitions, topic);
         own.is_none_or(|own| own.contains(PartitionId::new(partition)))
     }
 
-    /// The partitions of the topic that share slots with these partitions; `None` if any of them may.
-    fn own(&self, partitions: &PartitionSet) -> Option<PartitionSet> {
-        Some(partitions.among(self.partitions, self.topic?))
+    /// The partitions of a topic that share slots with these partitions; `None` if any of them may.
+    fn own(&self, partitions: &PartitionSet, topic: u32) -> Option<PartitionSet> {
+        Some(partitions.among(self.partitions, *self.counts.get(&topic)?))
     }
 
     /// Removes the offsets of groups in partitions of the topic that they do not read any more.
@@ -175,9 +180,7 @@ impl Progress {
             let ReplayGroup {
                 partitions, offsets, ..
             } = group;
-            if let Some(own) = self.own(partitions) {
-                offsets.retain(|&partition, _| own.contains(PartitionId::new(partition)));
-            }
+            offsets.retain(|&partition, _| self.reads(partitions, partition));
         }
         self.groups = groups;
     }
@@ -188,15 +191,24 @@ impl Progress {
         if other.is_ready != first.is_ready {
             return false;
         }
-        let (Some(of_first), Some(own)) = (self.own(&first.partitions), self.own(&other.partitions)) else {
+        if self.counts.is_empty() {
             return other.offsets == first.offsets;
-        };
-        let mut shared = own.iter().filter(|&partition| of_first.contains(partition));
-        let is_equal = shared.all(|partition| {
-            let partition = partition.get();
-            other.offsets.get(&partition) == first.offsets.get(&partition)
-        });
-        is_equal && (of_first.covers(&own) || first.is_ready && other.is_ready)
+        }
+        let mut reads_more = false;
+        for &topic in self.counts.keys() {
+            let own = self.own(&other.partitions, topic).unwrap_or_default();
+            let of_first = self.own(&first.partitions, topic).unwrap_or_default();
+            reads_more |= !of_first.covers(&own);
+            let mut shared = own.iter().filter(|&partition| of_first.contains(partition));
+            let is_equal = |partition: PartitionId| {
+                let number = number_of(topic, partition.get());
+                other.offsets.get(&number) == first.offsets.get(&number)
+            };
+            if !shared.all(is_equal) {
+                return false;
+            }
+        }
+        !reads_more || first.is_ready && other.is_ready
     }
 
     /// Merges groups that have caught up with the first one into it.
@@ -228,6 +240,34 @@ impl Progress {
         (first != group && self.reads(&ahead.partitions, partition))
             .then(|| ahead.offsets.get(&partition).copied().unwrap_or(0))
     }
+}
+
+/// The key of a note about a topic.
+fn topic_key(kind: u8, topic: u32) -> Bytes {
+    let mut key = vec![kind];
+    if topic > 0 {
+        key.put_u32(topic);
+    }
+    key.into()
+}
+
+/// The notes of a kind about topics.
+fn of_topics<T>(
+    table: &dyn Table,
+    kind: u8,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) -> Result<BTreeMap<u32, T>, StreamError> {
+    let note = |entry: Result<(Bytes, Bytes), fondaco_engine::EngineError>| {
+        let (key, value) = entry?;
+        let topic = key.slice(1..).try_get_u32().unwrap_or(0);
+        let parsed = parse(&value).ok_or_else(|| StreamError::Damaged {
+            what: "note about a topic",
+            stream: table.name().to_owned(),
+            detail: format!("key {key:02x?}"),
+        });
+        Ok((topic, parsed?))
+    };
+    table.scan(&[kind], Some(&[kind + 1]))?.map(note).collect()
 }
 
 fn group_key(group: u32) -> Bytes {

@@ -27,15 +27,50 @@ impl MirrorMaker {
     /// # Panics
     /// If its directory cannot be made.
     pub fn prepare(source: &str, target: &str, topics: &str, more: &str) -> Self {
-        let dir = tempfile::tempdir().expect("temporary directories can be made");
-        // A task of a process that was killed is given to the next one at once, not after five minutes.
-        let properties = format!(
+        Self::with(&format!(
             "clusters=source,target\n\
              source.bootstrap.servers={source}\n\
              target.bootstrap.servers={target}\n\
              source->target.enabled=true\n\
              source->target.topics={topics}\n\
              target->source.enabled=false\n\
+             {more}\n"
+        ))
+    }
+
+    /// Makes one that copies a topic both ways between two Kafkas: in the first one, `west.TOPIC` has the records of the second one's
+    /// topic, and in the second one `east.TOPIC` those of the first one's. It notes no position: started again, it copies all anew. It
+    /// does not run yet.
+    ///
+    /// # Panics
+    /// If its directory cannot be made.
+    pub fn prepare_both_ways(east: &str, west: &str, topic: &str) -> Self {
+        // A former process that was killed counts as gone as soon as the brokers allow.
+        let of = |name: &str, address: &str| {
+            format!(
+                "{name}.bootstrap.servers={address}\n\
+                 {name}.offset.flush.interval.ms=3600000\n\
+                 {name}.session.timeout.ms=6000\n\
+                 {name}.heartbeat.interval.ms=1000\n"
+            )
+        };
+        Self::with(&format!(
+            "clusters=east,west\n{}{}\
+             east->west.enabled=true\n\
+             west->east.enabled=true\n\
+             topics={topic}\n\
+             emit.checkpoints.enabled=false\n\
+             sync.topic.configs.enabled=false\n",
+            of("east", east),
+            of("west", west)
+        ))
+    }
+
+    fn with(flows: &str) -> Self {
+        let dir = tempfile::tempdir().expect("temporary directories can be made");
+        // A task of a process that was killed is given to the next one at once, not after five minutes.
+        let properties = format!(
+            "{flows}\
              replication.factor=1\n\
              checkpoints.topic.replication.factor=1\n\
              offset-syncs.topic.replication.factor=1\n\
@@ -44,8 +79,7 @@ impl MirrorMaker {
              config.storage.replication.factor=1\n\
              emit.heartbeats.enabled=false\n\
              sync.topic.acls.enabled=false\n\
-             scheduled.rebalance.max.delay.ms=0\n\
-             {more}\n"
+             scheduled.rebalance.max.delay.ms=0\n"
         );
         fs::write(dir.path().join("mirror.properties"), properties).expect("the directory was just made");
         Self { dir, process: None }

@@ -31,8 +31,12 @@ pub struct PartitionOptions {
 pub fn text(stream: &StreamChange) -> String {
     let time = |ms: Option<u64>| output::span(ms.unwrap_or(0));
     format!(
-        "reads {}{}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
+        "reads {}{}{}{}, from {} before each push; answers within {}; events may be {} late; engine {}\n{}{}",
         stream.source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        match &stream.data_center {
+            Some(Some(center)) => format!(", in data center {center}"),
+            Some(None) | None => String::new(),
+        },
         match stream.partitioner {
             Some(Partitioner::Store) => ", partitioned as the store",
             Some(Partitioner::Any) | None => "",
@@ -119,9 +123,9 @@ fn version_text(version: &VersionStream) -> String {
         ));
     }
     for lost in &version.lost {
-        let (partition, from, to) = (lost.partition, lost.from, lost.to);
+        let (topic, partition, from, to) = (lost.topic, lost.partition, lost.from, lost.to);
         text.push_str(&format!(
-            "  records {from} to {to} of partition {partition} were gone before they were read: push a new version\n"
+            "  records {from} to {to} of partition {partition} of topic {topic} were gone before they were read: push a new version\n"
         ));
     }
     if version.held_back {
@@ -154,13 +158,19 @@ pub fn poison_text(list: &PoisonList) -> String {
         return all + &silent_text(&list.silent);
     }
     let row = |record: &PoisonRecord| {
-        let numbers = [record.version, record.partition.into(), record.offset].map(|number| number.to_string());
+        let numbers = [
+            record.version,
+            record.topic.into(),
+            record.partition.into(),
+            record.offset,
+        ];
+        let numbers = numbers.map(|number| number.to_string());
         numbers.into_iter().chain([record.reason.clone()]).collect()
     };
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
-    let header = ["VERSION", "PARTITION", "OFFSET", "WHY"];
+    let header = ["VERSION", "TOPIC", "PARTITION", "OFFSET", "WHY"];
     format!("records of {} that are no events:\n\n", list.source)
-        + &table(&header, &rows, &[true, true, true, false])
+        + &table(&header, &rows, &[true, true, true, true, false])
         + &silent_text(&list.silent)
 }
 

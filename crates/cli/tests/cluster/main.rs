@@ -2,6 +2,7 @@
 //! development clusters, within one process. Processes are killed, cut off from the network, and get full disks and
 //! corrupt files.
 
+mod active_active;
 mod backups;
 mod balance;
 mod canaries;

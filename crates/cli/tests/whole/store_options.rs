@@ -28,6 +28,8 @@ fn sample(option: &StoreOption) -> (&'static str, Value) {
         "grace" => ("3days", json!(259_200_000)),
         "compact-every" => ("1day", json!(86_400_000)),
         "acknowledge" => ("applied", json!("applied")),
+        "data-center" => ("east", json!("east")),
+        "max-clock-ahead" => ("1min", json!(60_000)),
         "partitioner" => ("any", json!("any")),
         "paused" => ("true", json!(true)),
         "engine" => ("disk", json!("disk")),
@@ -57,6 +59,7 @@ fn needed(option: &StoreOption) -> &'static [&'static str] {
 fn source_for(option: &StoreOption) -> &'static str {
     match option.name {
         "registry" => "kafka://127.0.0.1:9/t",
+        "data-center" => "kafka://127.0.0.1:9/t,west.t",
         _ => "log",
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fondaco_model::cluster::{ClusterView, NodeRecord, Numbers, Revised, StoreRecord};
 use fondaco_model::versioned::{EngineKind, Resolution, VersionedChange, VersionedSettings};
 use fondaco_model::{
-    PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition, StoreKind, StoreName,
-    ValueType,
+    PROTOCOL_OF_CENTERS, PROTOCOL_OF_EVENT_WRITES, PROTOCOL_OF_TYPES, STORES_MAX, StoreChange, StoreDefinition,
+    StoreKind, StoreName, StreamSettings, ValueType,
 };
 
 use super::count::{QuorumChange, next_settings};
@@ -338,7 +338,11 @@ fn check_spoken(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
     let is_by_field = settings.is_some_and(|settings| settings.resolution == Resolution::Fields);
     let stream = definition.stream.as_ref();
     let what = match (is_old, definition.key_type.is_bytes()) {
-        _ if in_force >= PROTOCOL_OF_TYPES.max(PROTOCOL_OF_EVENT_WRITES) => return Ok(()),
+        _ if in_force >= PROTOCOL_OF_TYPES.max(PROTOCOL_OF_EVENT_WRITES).max(PROTOCOL_OF_CENTERS) => return Ok(()),
+        _ if stream.is_some_and(|stream| stream.data_center.is_some()) => "--data-center".to_owned(),
+        _ if stream.is_some_and(|stream| stream.clock_ahead_ms != StreamSettings::CLOCK_AHEAD_MS) => {
+            "--max-clock-ahead".to_owned()
+        }
         _ if is_by_field => format!("--resolution {}", Resolution::Fields),
         _ if stream.is_some_and(|stream| stream.ttl_ms.is_some()) => "--ttl for a hybrid store".to_owned(),
         _ if stream.is_some_and(|stream| stream.write_keys_per_second.is_some()) => {

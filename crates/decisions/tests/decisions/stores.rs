@@ -65,6 +65,17 @@ fn limits_of_a_hybrid_store_wait_until_all_members_know_them() {
         stream.acknowledge = Acknowledge::Applied;
     }
     assert!(old(operator::create_store(&cluster.view, applied, 7)));
+    let mut bounded = hybrid(None, None);
+    if let Some(stream) = &mut bounded.stream {
+        stream.clock_ahead_ms = 5;
+    }
+    assert!(old(operator::create_store(&cluster.view, bounded, 7)));
+    let mut several = hybrid(None, None);
+    several.stream = Some(StreamSettings {
+        data_center: Some("east".parse().unwrap()),
+        ..StreamSettings::of("kafka://b:1/a,west.a".parse().unwrap())
+    });
+    assert!(old(operator::create_store(&cluster.view, several, 7)));
     let sets = StoreDefinition {
         value_type: ValueType::Ids,
         ..hybrid(None, None)

@@ -87,25 +87,31 @@ impl Observed {
     }
 }
 
-/// The lag of the version that is furthest behind, for each partition of a topic.
+/// The lag of the version that is furthest behind, for each partition of each topic.
 fn lags(encoder: &mut DescriptorEncoder<'_>, all: &[(&StoreName, Vec<OverlayStatus>)]) -> fmt::Result {
-    let mut lags = BTreeMap::<(&str, u32), (u64, u64)>::new();
+    let mut lags = BTreeMap::<(&str, u32, u32), (u64, u64)>::new();
     for (store, versions) in all {
         for partition in versions.iter().flat_map(|status| &status.feed.partitions) {
             // Until the partition was read, it is not known.
             let Some(records) = partition.lag_records else {
                 continue;
             };
-            let lag = lags.entry((store.as_str(), partition.partition)).or_default();
+            let lag = lags
+                .entry((store.as_str(), partition.topic, partition.partition))
+                .or_default();
             lag.0 = lag.0.max(records);
             lag.1 = lag.1.max(partition.lag_ms);
         }
     }
     let mut each = |name: &str, help: &str, fact: fn(u64, u64) -> f64| {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for ((store, partition), (records, ms)) in &lags {
-            let partition = partition.to_string();
-            let labels = [("store", *store), ("partition", partition.as_str())];
+        for ((store, topic, partition), (records, ms)) in &lags {
+            let (topic, partition) = (topic.to_string(), partition.to_string());
+            let labels = [
+                ("store", *store),
+                ("topic", topic.as_str()),
+                ("partition", partition.as_str()),
+            ];
             family.encode_family(&labels)?.encode_gauge(&fact(*records, *ms))?;
         }
         Ok(())

@@ -286,9 +286,8 @@ impl Node {
         let options = FeedOptions {
             start_ms: version.start_ms,
             lag_ms_max: self.shared.lag_ms_max,
-            is_paused: false,
-            on_ready: Box::new(|| ()),
             begun_elsewhere: self.others(version),
+            ..FeedOptions::default()
         };
         Ok(Feed::new(Arc::new(overlay), Arc::new(source), options))
     }

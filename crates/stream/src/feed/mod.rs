@@ -1,4 +1,4 @@
-//! An overlay and the topic that feeds it: which topic partition is read next, and how far each was read.
+//! An overlay and the topics that feed it: which topic partition is read next, and how far each was read.
 //!
 //! A *cursor* is the read position of one replay group of the overlay in one topic partition. At most
 //! one thread works on a cursor at a time.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use fondaco_model::PartitionSet;
+use fondaco_model::{PartitionSet, StreamSettings};
 use parking_lot::Mutex;
 
 use self::watermark::FoldState;
@@ -21,6 +21,7 @@ use crate::overlay::{Overlay, OverlayOptions};
 use crate::progress::LostRecords;
 use crate::quota::EventQuota;
 use crate::source::Source;
+use crate::topics::{number_of, topic_partition};
 
 /// How long a partition without new records is left alone; it doubles up to the longest.
 pub(crate) const IDLE_MIN: Duration = Duration::from_millis(1);
@@ -44,6 +45,10 @@ const NEAR_RECORDS: u64 = 10_000;
 pub struct FeedOptions {
     /// Where the stream begins, in milliseconds since 1970: what was logged before is not read.
     pub start_ms: u64,
+    /// The rank of the data center of each topic, if they are of several: at equal times the event of the greatest one counts.
+    pub center_ranks: Vec<u8>,
+    /// How much later than its record an event may be, in milliseconds.
+    pub ahead_ms_max: u64,
     /// How old the newest record that was applied may be when the overlay begins to answer, in milliseconds.
     pub lag_ms_max: u64,
     /// Whether it reads nothing for now.
@@ -59,6 +64,8 @@ impl Default for FeedOptions {
     fn default() -> Self {
         Self {
             start_ms: 0,
+            center_ranks: Vec::new(),
+            ahead_ms_max: StreamSettings::CLOCK_AHEAD_MS,
             lag_ms_max: 0,
             is_paused: false,
             on_ready: Box::new(|| ()),
@@ -71,12 +78,15 @@ impl Default for FeedOptions {
 /// if none knows.
 pub type BegunElsewhere = Box<dyn Fn(u32) -> Result<Option<u64>, StreamError> + Send + Sync>;
 
-/// An overlay and the topic that feeds it.
+/// An overlay and the topics that feed it.
 pub struct Feed {
     /// Distinguishes it from all others of the process.
     number: u64,
     overlay: Arc<Overlay>,
-    source: Arc<dyn Source>,
+    /// The topic that is written in this data center, and copies of those of others.
+    sources: Vec<Arc<dyn Source>>,
+    center_ranks: Vec<u8>,
+    ahead_ms_max: u64,
     start_ms: u64,
     lag_ms_max: AtomicU64,
     is_paused: AtomicBool,
@@ -147,7 +157,9 @@ struct Cursor {
 /// A topic partition as an overlay has read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceStatus {
-    /// The topic partition.
+    /// The number of the topic.
+    pub topic: u32,
+    /// The partition of the topic.
     pub partition: u32,
     /// The offset to read next, if it has been read at all since the process began: reads see the effects of all
     /// records before it.
@@ -178,13 +190,20 @@ pub struct FeedStatus {
 }
 
 impl Feed {
-    /// Feeds an overlay from a source.
+    /// Feeds an overlay from a topic.
     pub fn new(overlay: Arc<Overlay>, source: Arc<dyn Source>, options: FeedOptions) -> Self {
+        Self::of_topics(overlay, vec![source], options)
+    }
+
+    /// Feeds an overlay from the topic of this data center, and from copies of those of others.
+    pub fn of_topics(overlay: Arc<Overlay>, sources: Vec<Arc<dyn Source>>, options: FeedOptions) -> Self {
         static FEEDS: AtomicU64 = AtomicU64::new(1);
         Self {
             number: FEEDS.fetch_add(1, Relaxed),
             overlay,
-            source,
+            sources,
+            center_ranks: options.center_ranks,
+            ahead_ms_max: options.ahead_ms_max,
             start_ms: options.start_ms,
             lag_ms_max: AtomicU64::new(options.lag_ms_max),
             is_paused: AtomicBool::new(options.is_paused),
@@ -249,8 +268,10 @@ impl Feed {
         let mut partitions = BTreeMap::<u32, SourceStatus>::new();
         for (&(_, partition), cursor) in &state.cursors {
             let lag_records = cursor.next.map(|_| cursor.lag_records());
+            let (topic, own) = topic_partition(partition);
             let known = partitions.entry(partition).or_insert(SourceStatus {
-                partition,
+                topic,
+                partition: own,
                 next: Some(u64::MAX),
                 lag_records: Some(0),
                 lag_ms: 0,
@@ -323,18 +344,23 @@ impl Feed {
     }
 
     fn look_at_topic(&self, now: ClockReading) -> Result<(), StreamError> {
-        let partitions = self.source.partitions()?;
-        if let Some(identity) = self.source.identity()
-            && self.overlay.note_topic(identity)?
-        {
-            let store = &self.overlay.options().store;
-            tracing::error!(%store, "the topic was deleted and made again: it is read from its beginning, and events of the former one may be lost: push a new version");
-            // Offsets begin again at 0: groups must not be compared with their former positions.
-            for cursor in self.state.lock().cursors.values_mut() {
-                (cursor.next, cursor.logged_ms, cursor.read_ms) = (None, None, None);
+        let partitions = self.partitions()?;
+        for (topic, source) in (0..).zip(&self.sources) {
+            if let Some(identity) = source.identity()
+                && self.overlay.note_topic(topic, identity)?
+            {
+                let store = &self.overlay.options().store;
+                tracing::error!(%store, topic, "a topic was deleted and made again: it is read from its beginning, and events of the former one may be lost: push a new version");
+                // Offsets begin again at 0: groups must not be compared with their former positions.
+                let mut state = self.state.lock();
+                let of_topic = state
+                    .cursors
+                    .iter_mut()
+                    .filter(|((_, partition), _)| topic_partition(*partition).0 == topic);
+                of_topic.for_each(|(_, cursor)| (cursor.next, cursor.logged_ms, cursor.read_ms) = (None, None, None));
             }
         }
-        let cursors = self.overlay.cursors(partitions);
+        let cursors = self.overlay.cursors(&partitions);
         if let Err(StreamError::Partitions { .. }) = cursors {
             // Unread records may be in any partition of the topic.
             self.state.lock().cursors.clear();
@@ -356,19 +382,34 @@ impl Feed {
         self.expire(now)
     }
 
-    /// Updates the end offsets of the topic's partitions while the feed is paused.
+    /// How many partitions each topic has.
+    fn partitions(&self) -> Result<Vec<u32>, StreamError> {
+        self.sources.iter().map(|source| source.partitions()).collect()
+    }
+
+    /// The topic of a partition, and its number there.
+    fn source_of(&self, partition: u32) -> (&Arc<dyn Source>, u32) {
+        let (topic, own) = topic_partition(partition);
+        (&self.sources[topic as usize], own)
+    }
+
+    /// Updates the end offsets of the topics' partitions while the feed is paused.
     fn look_at_ends(&self) -> Result<(), StreamError> {
-        let partitions = self.source.partitions()?;
-        let cursors = self.overlay.cursors(partitions)?;
+        let cursors = self.overlay.cursors(&self.partitions()?)?;
         let read: BTreeMap<u32, _> = self.overlay.groups()?.into_iter().collect();
-        let ends = (0..partitions).map(|partition| self.source.offset_at(partition, u64::MAX));
-        let ends = ends.collect::<Result<Vec<u64>, _>>()?;
+        let mut ends = BTreeMap::new();
+        for &(_, partition) in &cursors {
+            if !ends.contains_key(&partition) {
+                let (source, own) = self.source_of(partition);
+                ends.insert(partition, source.offset_at(own, u64::MAX)?);
+            }
+        }
         let mut state = self.state.lock();
         for (group, partition) in cursors {
             let cursor = state.cursors.entry((group, partition)).or_default();
             let known = read.get(&group).and_then(|group| group.offsets.get(&partition));
             cursor.next = cursor.next.or(known.copied());
-            cursor.end = ends[partition as usize];
+            cursor.end = ends[&partition];
             cursor.error = None;
         }
         Ok(())
@@ -401,12 +442,14 @@ impl Feed {
         reader >> 32 == self.number
     }
 
-    /// Marks a reader of this feed as due, since it has new records.
+    /// Marks a reader of this feed as due, since a topic has new records in this partition: the alarm does not say which one.
     pub(crate) fn wake(&self, reader: u64, partition: u32, now: Instant) {
         let mut state = self.state.lock();
-        if let Some(cursor) = state.cursors.get_mut(&(reader as u32, partition)) {
-            cursor.is_woken = true;
-            cursor.due = cursor.due.min(Some(now));
+        for topic in 0..self.sources.len() as u32 {
+            if let Some(cursor) = state.cursors.get_mut(&(reader as u32, number_of(topic, partition))) {
+                cursor.is_woken = true;
+                cursor.due = cursor.due.min(Some(now));
+            }
         }
     }
 

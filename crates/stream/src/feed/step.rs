@@ -12,6 +12,7 @@ use crate::clock::ClockReading;
 use crate::error::StreamError;
 use crate::overlay::Overlay;
 use crate::progress::LostRecords;
+use crate::topics::{Terms, topic_partition};
 
 /// How much one step reads, in bytes.
 const STEP_BYTES: usize = 128 << 10;
@@ -22,16 +23,25 @@ const FOUND_MAX: usize = 16;
 const AHEAD_MS_MAX: u64 = 60_000;
 
 impl Feed {
-    /// The newest log time of all records that were applied since the process began.
-    fn newest_ms(&self) -> Option<u64> {
+    /// The newest log time of all records of a topic that were applied since the process began: a partition that is read to its end is
+    /// as far. Of a copy it is not known: a partition stands still while its mirror is away, and then gets earlier records.
+    fn newest_ms(&self, topic: u32) -> Option<u64> {
+        if topic > 0 {
+            return None;
+        }
         let state = self.state.lock();
-        state.cursors.values().filter_map(|cursor| cursor.logged_ms).max()
+        let of_topic = state
+            .cursors
+            .iter()
+            .filter(|((_, partition), _)| topic_partition(*partition).0 == topic);
+        of_topic.filter_map(|(_, cursor)| cursor.logged_ms).max()
     }
 
     /// Begins a topic partition for a group. Returns the offset to begin at.
     fn begin(&self, group: u32, partition: u32) -> Result<u64, StreamError> {
-        let found = self.source.offset_at(partition, self.start_ms)?;
-        let first = self.source.first(partition)?;
+        let (source, own) = self.source_of(partition);
+        let found = source.offset_at(own, self.start_ms)?;
+        let first = source.first(own)?;
         // If records were deleted, some may have been there when the version was new, whatever their times: clocks of
         // producers go back. Then the next read reports them as lost.
         let begun = match self.overlay.begun().get(&partition) {
@@ -66,9 +76,10 @@ impl Feed {
             None => self.begin(group, partition)?,
         };
         let reader = self.number << 32 | u64::from(group);
-        // The newest log time of any partition, read before this one is asked for its end.
-        let newest_ms = self.newest_ms().map(not_ahead);
-        let read = match self.source.read(reader, partition, from, STEP_BYTES) {
+        // The newest log time of any partition of the topic, read before this one is asked for its end.
+        let (topic, own) = topic_partition(partition);
+        let (newest_ms, source) = (self.newest_ms(topic).map(not_ahead), &self.sources[topic as usize]);
+        let read = match source.read(reader, own, from, STEP_BYTES) {
             Err(lost @ StreamError::Lost { first, end, .. }) => {
                 tracing::error!(store = %self.overlay.options().store, error = %lost, "events were lost");
                 // Its offset may decrease: groups must not be compared with its former position.
@@ -78,7 +89,7 @@ impl Feed {
                 // A topic that ends earlier has lost its last records, or is another one: it assigns the same offsets
                 // again.
                 let (to, lost_from, lost_to) = match from > end {
-                    true => (self.source.offset_at(partition, self.start_ms)?, end, from),
+                    true => (source.offset_at(own, self.start_ms)?, end, from),
                     false => (first, from, first),
                 };
                 let records = LostRecords {
@@ -91,9 +102,14 @@ impl Feed {
             }
             read => read?,
         };
-        let read_at = Instant::now();
-        let is_watched = self.source.watch(reader, partition, alarm);
-        let apply = |from| self.overlay.apply((group, partition), from, &read, read_at);
+        let terms = Terms {
+            read_at: Instant::now(),
+            center: self.center_ranks.get(topic as usize).copied().unwrap_or(0),
+            since_ms: if self.center_ranks.is_empty() { 0 } else { self.start_ms },
+            ahead_ms_max: self.ahead_ms_max,
+        };
+        let is_watched = source.watch(reader, own, alarm);
+        let apply = |from| self.overlay.apply((group, partition), from, &read, terms);
         let mut outcome = apply(from)?;
         let mut applied = outcome.applied;
         let mut stalled = None;

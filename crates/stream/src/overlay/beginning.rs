@@ -11,6 +11,7 @@ use fondaco_engine::WriteBatch;
 use super::Overlay;
 use crate::error::StreamError;
 use crate::progress::{LostRecords, forget_begun, note_begun};
+use crate::topics::topic_partition;
 
 impl Overlay {
     /// Sets the offset at which a group begins in a topic partition, unless it has begun.
@@ -40,26 +41,30 @@ impl Overlay {
         self.begun.lock().clone()
     }
 
-    /// Records the identity of the topic. If it differs from the one before, all groups begin anew, and the records
+    /// Records the identity of a topic. If it differs from the one before, all groups begin anew with it, and the records
     /// of the former topic that they had not read count as lost. Returns whether it differs.
     ///
     /// # Errors
     /// An error of the engine, or damaged data.
-    pub(crate) fn note_topic(&self, identity: u128) -> Result<bool, StreamError> {
+    pub(crate) fn note_topic(&self, topic: u32, identity: u128) -> Result<bool, StreamError> {
         let mut progress = self.lock()?;
-        if progress.identity == Some(identity) {
+        let mut after = progress.clone();
+        let before = after.identities.insert(topic, identity);
+        if before == Some(identity) {
             return Ok(false);
         }
-        let mut after = progress.clone();
-        after.identity = Some(identity);
-        if progress.identity.is_none() {
+        let is_of = |partition: u32| topic_partition(partition).0 == topic;
+        if before.is_none() {
             self.write_progress(&mut progress, after)?;
             return Ok(false);
         }
         // How many records the group that was furthest ahead had not read is unknown; the other groups lack more.
         let mut lost = BTreeMap::<u32, LostRecords>::new();
         for group in after.groups.values_mut() {
-            for (partition, offset) in std::mem::take(&mut group.offsets) {
+            let offsets = std::mem::take(&mut group.offsets).into_iter();
+            let (of_topic, others): (BTreeMap<_, _>, _) = offsets.partition(|(partition, _)| is_of(*partition));
+            group.offsets = others;
+            for (partition, offset) in of_topic {
                 let (from, to) = (offset, offset);
                 let range = lost.entry(partition).or_insert(LostRecords { partition, from, to });
                 (range.from, range.to) = (offset.min(range.from), offset.max(range.to));
@@ -68,10 +73,11 @@ impl Overlay {
         let lost: Vec<LostRecords> = lost.into_values().map(|lost| self.with_known(lost)).collect();
         let mut batch = WriteBatch::new();
         lost.iter().for_each(|lost| lost.write(&*self.notes, &mut batch));
-        forget_begun(&*self.notes, self.begun().into_keys(), &mut batch);
+        let begun = self.begun().into_keys().filter(|&partition| is_of(partition));
+        forget_begun(&*self.notes, begun, &mut batch);
         after.write_changes(&progress, &*self.notes, &mut batch);
         self.write(batch)?;
-        self.begun.lock().clear();
+        self.begun.lock().retain(|&partition, _| !is_of(partition));
         *progress = after;
         self.note_ready(&progress);
         drop(progress);

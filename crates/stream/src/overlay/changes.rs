@@ -1,22 +1,20 @@
 //! The effects of records on an overlay, before they are written.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
-
 use bytes::Bytes;
 use fondaco_engine::WriteBatch;
 use fondaco_model::{PartitionCount, PartitionSet};
-use fondaco_schema::Update;
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::merge::{NewUpdate, Pending};
 use super::record::{Place, Record, Whole, rank};
 use super::{Applied, Overlay, POISON_MAX};
 use crate::error::StreamError;
-use crate::event::{Change, Event};
+use crate::event::Change;
 use crate::progress::poison_key;
 use crate::rules::{Missing, NotAdmitted};
 use crate::source::Logged;
+use crate::topics::{Terms, topic_partition};
 
 /// The most bytes of a reason that are kept: it may quote the record.
 const REASON_BYTES_MAX: usize = 1024;
@@ -24,8 +22,8 @@ const REASON_BYTES_MAX: usize = 1024;
 /// The effects of records, before they are written.
 pub(super) struct Changes<'a> {
     pub(super) overlay: &'a Overlay,
-    /// See [`Progress::topic`](crate::progress::Progress).
-    topic: Option<PartitionCount>,
+    /// See [`Progress::counts`](crate::progress::Progress::counts).
+    counts: BTreeMap<u32, PartitionCount>,
     pub(super) batch: WriteBatch,
     /// The hashes of keys without a record before.
     pub(super) new_keys: Vec<u64>,
@@ -52,10 +50,10 @@ impl From<StreamError> for NotAdded {
 }
 
 impl<'a> Changes<'a> {
-    pub(super) fn new(overlay: &'a Overlay, topic: Option<PartitionCount>) -> Self {
+    pub(super) fn new(overlay: &'a Overlay, counts: BTreeMap<u32, PartitionCount>) -> Self {
         Self {
             overlay,
-            topic,
+            counts,
             batch: WriteBatch::new(),
             new_keys: Vec::new(),
             counted: Applied::default(),
@@ -70,11 +68,11 @@ impl<'a> Changes<'a> {
         &mut self,
         partition: u32,
         record: &Logged,
-        read_at: Instant,
+        terms: Terms,
         held: &PartitionSet,
     ) -> Result<(), NotAdded> {
         let event = record.event.as_ref().map_err(ToString::to_string);
-        let checked = event.and_then(|event| match event.checked(record.logged_ms) {
+        let checked = event.and_then(|event| match event.checked(record.logged_ms, terms.ahead_ms_max) {
             Ok(update) => Ok((event, update)),
             Err(poison) => Err(poison.to_string()),
         });
@@ -86,12 +84,13 @@ impl<'a> Changes<'a> {
             }
         };
         let slot = self.overlay.slots.slot(&event.key);
-        if let Some(topic) = self.topic
-            && topic.partition_of(slot).get() != partition
+        let (topic, own_partition) = topic_partition(partition);
+        if let Some(topic) = self.counts.get(&topic)
+            && topic.partition_of(slot).get() != own_partition
         {
             let (right, topic) = (topic.partition_of(slot), topic.get());
             let reason = format!(
-                "its key belongs in partition {right} of the topic's {topic}, and it is in partition {partition}: correct \
+                "its key belongs in partition {right} of the topic's {topic}, and it is in partition {own_partition}: correct \
                  the partitioner of its producer, or create the store with --partitioner any"
             );
             self.note_poison(partition, record.offset, reason);
@@ -103,7 +102,7 @@ impl<'a> Changes<'a> {
         }
         let options = &self.overlay.options;
         let time_ms = event.time_ms.unwrap_or(record.logged_ms);
-        if options.as_of_ms.is_some_and(|as_of_ms| time_ms <= as_of_ms) {
+        if options.as_of_ms.is_some_and(|as_of_ms| time_ms <= as_of_ms) || record.logged_ms < terms.since_ms {
             self.counted.cut += 1;
             return Ok(());
         }
@@ -114,12 +113,28 @@ impl<'a> Changes<'a> {
         self.bytes += event.key.len() + event.change.bytes().len();
         let hash = xxh3_64(&event.key);
         let key = self.overlay.table_key(&event.key, hash);
+        let whole = |value| Whole {
+            time_ms,
+            is_folded: false,
+            center: terms.center,
+            value,
+        };
         match (&event.change, update) {
             (Change::Update(text), Some(update)) => {
-                let admitted = self.overlay.rules.admit_update(&update, read_at);
+                let admitted = self.overlay.rules.admit_update(&update, terms.read_at);
                 admitted.map_err(NotAdded::Unknown)?;
                 let source = Place::source(partition, record.offset);
-                let new = new_update(event, text, update, time_ms, source);
+                let place = Place {
+                    time_ms,
+                    text_hash: Place::text_hash(terms.center, text),
+                    source: event.id.as_deref().map_or(source, xxh3_128),
+                };
+                let new = NewUpdate {
+                    place,
+                    has_id: event.id.is_some(),
+                    text: text.clone(),
+                    update,
+                };
                 if let Some(pending) = self.pending.get_mut(&key) {
                     pending.updates.push(new);
                     return Ok(());
@@ -129,7 +144,7 @@ impl<'a> Changes<'a> {
                 Ok(())
             }
             (Change::Put(value), _) => {
-                let value = match self.overlay.rules.admit(value, read_at) {
+                let value = match self.overlay.rules.admit(value, terms.read_at) {
                     Ok(value) => value,
                     Err(NotAdmitted::Poison(reason)) => {
                         self.note_poison(partition, record.offset, reason.to_string());
@@ -137,9 +152,9 @@ impl<'a> Changes<'a> {
                     }
                     Err(NotAdmitted::Unknown(missing)) => return Err(NotAdded::Unknown(missing)),
                 };
-                Ok(self.put(key, hash, time_ms, Some(value))?)
+                Ok(self.put(key, hash, whole(Some(value)))?)
             }
-            (Change::Delete | Change::Update(_), _) => Ok(self.put(key, hash, time_ms, None)?),
+            (Change::Delete | Change::Update(_), _) => Ok(self.put(key, hash, whole(None))?),
         }
     }
 
@@ -186,12 +201,7 @@ impl<'a> Changes<'a> {
         Ok(pending.or_insert_with(|| Pending::new(hash, known, below)))
     }
 
-    fn put(&mut self, key: Bytes, hash: u64, time_ms: u64, value: Option<Bytes>) -> Result<(), StreamError> {
-        let new = Whole {
-            time_ms,
-            is_folded: false,
-            value,
-        };
+    fn put(&mut self, key: Bytes, hash: u64, new: Whole) -> Result<(), StreamError> {
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.wholes.push(new);
             return Ok(());
@@ -202,11 +212,11 @@ impl<'a> Changes<'a> {
                 self.merge_later(key, hash, Some(known))?.wholes.push(new);
                 return Ok(());
             }
-            Some(known) if known.is_folded && time_ms <= known.time_ms => {
+            Some(known) if known.is_folded && new.time_ms <= known.time_ms => {
                 self.counted.late += 1;
                 return Ok(());
             }
-            Some(known) if rank(known.time_ms, known.value.as_ref()) >= new.rank() => {
+            Some(known) if rank(known.time_ms, known.center, known.value.as_ref()) >= new.rank() => {
                 self.counted.superseded += 1;
                 return Ok(());
             }
@@ -214,26 +224,13 @@ impl<'a> Changes<'a> {
         }
         self.counted.applied += 1;
         let record = Record {
-            time_ms,
+            time_ms: new.time_ms,
             merged: None,
             is_folded: false,
+            center: new.center,
             value: new.value,
         };
         self.write(key, &record);
         Ok(())
-    }
-}
-
-fn new_update(event: &Event, text: &Bytes, update: Update, time_ms: u64, source: u128) -> NewUpdate {
-    let place = Place {
-        time_ms,
-        text_hash: xxh3_128(text),
-        source: event.id.as_deref().map_or(source, xxh3_128),
-    };
-    NewUpdate {
-        place,
-        has_id: event.id.is_some(),
-        text: text.clone(),
-        update,
     }
 }

@@ -16,6 +16,7 @@ use super::{DELETED_MAX, Overlay};
 use crate::error::StreamError;
 use crate::feed::CursorId;
 use crate::progress::{Progress, ReplayGroup};
+use crate::topics::number_of;
 
 /// The partitions that an overlay does not hold any more, whose records are yet to be deleted.
 #[derive(Default)]
@@ -171,30 +172,36 @@ impl Overlay {
         Ok(false)
     }
 
-    /// The cursors of all groups in a topic with this number of partitions.
+    /// The cursors of all groups in topics with these numbers of partitions.
     ///
     /// # Errors
     /// An error of the engine; or the store's partitioner does not fit that number, or one that it had before.
-    pub(crate) fn cursors(&self, topic_partitions: u32) -> Result<BTreeSet<CursorId>, StreamError> {
+    pub(crate) fn cursors(&self, topics: &[u32]) -> Result<BTreeSet<CursorId>, StreamError> {
         let mut progress = self.lock()?;
         if self.options.partitioner == Partitioner::Store {
-            let unfit = |before: Option<PartitionCount>| StreamError::Partitions {
-                store: self.options.store.clone(),
-                partitions: topic_partitions,
-                before,
-            };
-            let count = PartitionCount::try_from(topic_partitions).map_err(|_| unfit(progress.topic))?;
-            if progress.topic.is_some_and(|before| before != count) {
-                return Err(unfit(progress.topic));
-            }
             let mut after = progress.clone();
-            after.topic = Some(count);
+            for (topic, &partitions) in (0..).zip(topics) {
+                let before = progress.counts.get(&topic).copied();
+                let unfit = || StreamError::Partitions {
+                    store: self.options.store.clone(),
+                    partitions,
+                    before,
+                };
+                let count = PartitionCount::try_from(partitions).map_err(|_| unfit())?;
+                if before.is_some_and(|before| before != count) {
+                    return Err(unfit());
+                }
+                after.counts.insert(topic, count);
+            }
             self.write_progress(&mut progress, after)?;
         }
         let mut cursors = BTreeSet::new();
         for (&number, group) in &progress.groups {
-            let own = (0..topic_partitions).filter(|&partition| progress.reads(&group.partitions, partition));
-            cursors.extend(own.map(|partition| (number, partition)));
+            let all = (0..)
+                .zip(topics)
+                .flat_map(|(topic, &count)| (0..count).map(move |own| number_of(topic, own)));
+            let read = all.filter(|&partition| progress.reads(&group.partitions, partition));
+            cursors.extend(read.map(|partition| (number, partition)));
         }
         Ok(cursors)
     }

@@ -6,6 +6,7 @@
 //! whole value have no effect: they are deleted in batches.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
@@ -238,6 +239,7 @@ impl Changes<'_> {
         let mut updates = in_order(kept.into_iter().flatten(), fresh).peekable();
         let has_updates = updates.peek().is_some();
         self.write_whole(head, whole.as_ref(), was_merged, !has_updates);
+        let center = whole.as_ref().map_or(0, |whole| whole.center);
         let start = match whole {
             Some(whole) => Start::of(&overlay.options, whole.time_ms, whole.value),
             None if is_first => Start::below(new.below.clone()),
@@ -248,6 +250,7 @@ impl Changes<'_> {
                 time_ms: from_ms,
                 merged: None,
                 is_folded: false,
+                center,
                 value: start.value,
             }));
         }
@@ -288,6 +291,7 @@ fn whole_of(record: Record) -> Option<Whole> {
     record.merged.is_none().then_some(Whole {
         time_ms: record.time_ms,
         is_folded: record.is_folded,
+        center: record.center,
         value: record.value,
     })
 }
@@ -332,6 +336,7 @@ impl Overlay {
             time_ms,
             merged: Some(merged),
             is_folded: false,
+            center: 0,
             value: content.value(),
         };
         Ok((record, unfit))
@@ -456,7 +461,7 @@ impl Overlay {
             None => None,
         };
         let from_ms = whole.as_ref().map_or(0, |whole| whole.time_ms);
-        let mut changes = Changes::new(self, None);
+        let mut changes = Changes::new(self, BTreeMap::new());
         for event_key in self.replaced(head, record.merged.map(|_| from_ms))?.take(DELETED_MAX) {
             changes.batch.delete(&*self.events, event_key?);
         }
@@ -492,6 +497,7 @@ impl Overlay {
                 let whole = Whole {
                     time_ms,
                     is_folded: true,
+                    center: 0,
                     value: made.value,
                 };
                 changes.batch.put(&*self.events, head.whole(), whole.encode());

@@ -1,8 +1,8 @@
 //! The events of a stream on top of one version of a hybrid store, on one node.
 //!
 //! The order of its [records](record) is that of the version below: by its partitions, and by XXH3 of the keys. Of
-//! all whole values and deletions of a key, the one with the latest event time counts. At equal times a deletion
-//! counts, or else the greatest value. Updates apply [on top](merge), in the order of their times. So all replicas
+//! all whole values and deletions of a key, the one with the latest event time counts. At equal times that of the data center with
+//! the greatest rank counts; of one data center a deletion, or else the greatest value. Updates apply [on top](merge), in the order of their times. So all replicas
 //! that have read the same events are equal, in whatever order they came. The offsets that were read are written in
 //! the batch that has the events' effects, so that each event takes effect once.
 
@@ -20,7 +20,6 @@ mod settled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
@@ -40,6 +39,7 @@ use crate::filter::Filter;
 use crate::progress::{LostRecords, Progress, begun, poisoned};
 use crate::rules::{LiveRules, Missing};
 use crate::source::Batch;
+use crate::topics::Terms;
 
 pub use self::expiry::Clock;
 pub use self::loss::{drop_after_loss, drop_after_losses};
@@ -431,7 +431,7 @@ impl Overlay {
     }
 
     /// Applies records of a topic partition from an offset on to a group. Does nothing if the group is no longer at that
-    /// offset. The records were read at `read_at`.
+    /// offset.
     ///
     /// # Errors
     /// An error of the engine: records up to the group's offset are applied.
@@ -440,7 +440,7 @@ impl Overlay {
         (group, partition): (u32, u32),
         from: u64,
         read: &Batch,
-        read_at: Instant,
+        terms: Terms,
     ) -> Result<Outcome, StreamError> {
         let mut outcome = Outcome::default();
         let mut progress = self.lock()?;
@@ -459,9 +459,9 @@ impl Overlay {
         let count = rest.len();
         while let Some(known) = progress.groups.get(&group) {
             let held = known.partitions.clone();
-            let mut changes = Changes::new(self, progress.topic);
+            let mut changes = Changes::new(self, progress.counts.clone());
             for record in rest.iter().take(BATCH_MAX) {
-                match changes.add(partition, record, read_at, &held) {
+                match changes.add(partition, record, terms, &held) {
                     Ok(()) => {}
                     Err(NotAdded::Failed(error)) => return Err(error),
                     Err(NotAdded::Unknown(missing)) => {

@@ -9,12 +9,15 @@
 //!             ++ XXH3 of the update (u128) ++ source (16 bytes)               → update
 //!
 //! place:    partition (u16) ++ XXH3 of the key (u64)
+//! flags:    the rank of the data center where a whole value was written (4 bits) ++ 4 flags
+//! XXH3 of the update: of several data centers, the rank of the one where it was written (4 bits) ++ the first 124 bits
 //! source:   XXH3 of the event's identifier (u128), or topic partition (u32) ++ offset (u64) ++ 0 (u32)
 //! ```
 
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::KEY_BYTES_MAX;
 use fondaco_model::{PartitionId, VALUE_BYTES_MAX};
+use xxhash_rust::xxh3::xxh3_128;
 
 pub(super) const PLACE_BYTES: usize = 2 + 8;
 const ORDER_BYTES: usize = 8 + 16 + 16;
@@ -36,6 +39,9 @@ const UNFIT: u8 = 4;
 /// The flag of a whole value that updates have made, which are not kept.
 const FOLDED: u8 = 8;
 
+/// How many bits the flags have, below the rank of the data center.
+const FLAG_BITS: u32 = 4;
+
 const WHOLE: u8 = 0;
 const UPDATE: u8 = 1;
 const AFTER_UPDATES: u8 = 2;
@@ -49,6 +55,8 @@ pub(super) struct Record {
     pub(super) merged: Option<Merged>,
     /// Whether it was made from updates that are not kept: no event may come before it any more.
     pub(super) is_folded: bool,
+    /// The rank of the data center where it was written, if it is a whole value.
+    pub(super) center: u8,
     /// `None` if it is deleted.
     pub(super) value: Option<Bytes>,
 }
@@ -77,6 +85,7 @@ impl Record {
             time_ms,
             merged,
             is_folded: flags & FOLDED != 0,
+            center: flags >> FLAG_BITS,
             value: (flags & DELETED == 0).then_some(record),
         })
     }
@@ -88,7 +97,7 @@ impl Record {
             .merged
             .map_or(0, |merged| if merged.all_fit { MERGED } else { MERGED | UNFIT });
         let folded = if self.is_folded { FOLDED } else { 0 };
-        record.put_u8(merged | folded | if value.is_some() { 0 } else { DELETED });
+        record.put_u8(self.center << FLAG_BITS | merged | folded | if value.is_some() { 0 } else { DELETED });
         record.put_u64(self.time_ms);
         if let Some(merged) = &self.merged {
             record.put_u64(merged.ordered_ms);
@@ -104,6 +113,8 @@ pub(super) struct Whole {
     pub(super) time_ms: u64,
     /// Whether it was made from updates that are not kept: none may come before it any more.
     pub(super) is_folded: bool,
+    /// The rank of the data center where it was written.
+    pub(super) center: u8,
     pub(super) value: Option<Bytes>,
 }
 
@@ -114,6 +125,7 @@ impl Whole {
         Some(Self {
             time_ms,
             is_folded: flags & FOLDED != 0,
+            center: flags >> FLAG_BITS,
             value: (flags & DELETED == 0).then_some(record),
         })
     }
@@ -122,21 +134,24 @@ impl Whole {
         let value = self.value.as_deref();
         let mut record = Vec::with_capacity(HEADER_BYTES + value.map_or(0, <[u8]>::len));
         let folded = if self.is_folded { FOLDED } else { 0 };
-        record.put_u8(folded | if value.is_some() { 0 } else { DELETED });
+        record.put_u8(self.center << FLAG_BITS | folded | if value.is_some() { 0 } else { DELETED });
         record.put_u64(self.time_ms);
         record.put_slice(value.unwrap_or_default());
         record.into()
     }
 
     /// The rank of this whole value: of two of a key, the one with the greater rank counts.
-    pub(super) fn rank(&self) -> (u64, bool, Option<&[u8]>) {
-        rank(self.time_ms, self.value.as_ref())
+    pub(super) fn rank(&self) -> Rank<'_> {
+        rank(self.time_ms, self.center, self.value.as_ref())
     }
 }
 
+/// The time of a whole value, its data center, whether it is a deletion, and the value.
+pub(super) type Rank<'a> = (u64, u8, bool, Option<&'a [u8]>);
+
 /// The rank of a whole value: of two of a key, the one with the greater rank counts.
-pub(super) fn rank(time_ms: u64, value: Option<&Bytes>) -> (u64, bool, Option<&[u8]>) {
-    (time_ms, value.is_none(), value.map(|value| &value[..]))
+pub(super) fn rank(time_ms: u64, center: u8, value: Option<&Bytes>) -> Rank<'_> {
+    (time_ms, center, value.is_none(), value.map(|value| &value[..]))
 }
 
 /// The place of an update among those of its key: the order in which they apply.
@@ -148,6 +163,14 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The hash of an update, by which updates of one time are in order: first by the data center where they were written.
+    pub(super) fn text_hash(center: u8, text: &[u8]) -> u128 {
+        match (center, xxh3_128(text)) {
+            (0, hash) => hash,
+            (center, hash) => u128::from(center) << 124 | hash >> 4,
+        }
+    }
+
     /// The source of an event without an identifier.
     pub(super) fn source(partition: u32, offset: u64) -> u128 {
         u128::from(partition) << 96 | u128::from(offset) << 32

@@ -62,7 +62,11 @@ impl FromStr for TopicAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
-            Ok(StreamSource::Kafka { brokers, topic }) => Ok(Self { brokers, topic }),
+            Ok(StreamSource::Kafka {
+                brokers,
+                topic,
+                mirrored,
+            }) if mirrored.is_empty() => Ok(Self { brokers, topic }),
             _ => Err(VersionTopicError::NoAddress { found: text.to_owned() }),
         }
     }

@@ -13,8 +13,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 
-use super::{OnWritten, WriteError, Written};
-use crate::event::{Change, Event};
+use super::{OnWritten, StoreTopic, WriteError, Written};
+use crate::event::{Change, Event, Poison, check_time};
 use crate::kafka::{ID_HEADER, KafkaCluster, KafkaTopic, Refusals, TIME_HEADER, TYPE_HEADER, without_value};
 use crate::source::Source;
 
@@ -59,6 +59,8 @@ struct Counted {
 /// An event that waits for its acknowledgement.
 struct Waiting {
     topic: String,
+    time_ms: Option<u64>,
+    ahead_ms_max: u64,
     on_written: OnWritten,
 }
 
@@ -79,12 +81,24 @@ impl ProducerContext for Deliveries {
     type DeliveryOpaque = Box<Waiting>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, waiting: Box<Waiting>) {
-        let Waiting { topic, on_written } = *waiting;
+        let Waiting {
+            topic,
+            time_ms,
+            ahead_ms_max,
+            on_written,
+        } = *waiting;
         let written = match result {
-            Ok(message) => Ok(Written {
-                partition: message.partition().max(0) as u32,
-                offset: message.offset().max(0) as u64,
-            }),
+            Ok(message) => {
+                // Of the broker, if it gives records times of its own.
+                let logged_ms = message.timestamp().to_millis().map(|ms| ms.max(0) as u64);
+                match check_time(time_ms, logged_ms.unwrap_or(u64::MAX), ahead_ms_max) {
+                    Ok(()) => Ok(Written {
+                        partition: message.partition().max(0) as u32,
+                        offset: message.offset().max(0) as u64,
+                    }),
+                    Err(Poison(reason)) => Err(WriteError::NoEvent { topic, reason }),
+                }
+            }
             Err((error, message)) => {
                 // SAFETY: the message lives as long as the report, and the call only reads it.
                 let status = unsafe { rd_kafka_message_status(message.ptr()) };
@@ -140,13 +154,7 @@ impl KafkaTopics {
         found.is_some_and(|topic| topic.known().is_some()) && self.producer.get().is_some()
     }
 
-    pub(super) fn write(
-        &self,
-        name: &str,
-        (partitioner, slot): (Partitioner, Slot),
-        event: Event,
-        on_written: OnWritten,
-    ) {
+    pub(super) fn write(&self, name: &str, of_store: &StoreTopic, slot: Slot, event: Event, on_written: OnWritten) {
         let not_written = |reason: String| WriteError::NotWritten {
             topic: name.to_owned(),
             reason,
@@ -158,7 +166,7 @@ impl KafkaTopics {
         };
         let prepared = topic
             .partitions()
-            .and_then(|partitions| partition_of(partitioner, slot, partitions))
+            .and_then(|partitions| partition_of(of_store.partitioner, slot, partitions))
             .and_then(|partition| Ok((partition, self.producer()?)));
         let (partition, producer) = match prepared {
             Ok(prepared) => prepared,
@@ -166,6 +174,8 @@ impl KafkaTopics {
         };
         let waiting = Box::new(Waiting {
             topic: name.to_owned(),
+            time_ms: event.time_ms,
+            ahead_ms_max: of_store.clock_ahead_ms,
             on_written,
         });
         let mut record = BaseRecord::<[u8], [u8], _>::with_opaque_to(name, waiting).key(&event.key);
@@ -176,7 +186,7 @@ impl KafkaTopics {
             Change::Delete => None,
         };
         if let Err((error, record)) = producer.send(record) {
-            let Waiting { topic, on_written } = *record.delivery_opaque;
+            let Waiting { topic, on_written, .. } = *record.delivery_opaque;
             on_written(Err(match error.rdkafka_error_code() {
                 Some(RDKafkaErrorCode::QueueFull) => WriteError::Full { topic },
                 _ => not_written(error.to_string()),

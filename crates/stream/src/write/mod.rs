@@ -40,6 +40,8 @@ pub struct StoreTopic {
     pub log_topic: String,
     /// The rule that assigns records to its partitions.
     pub partitioner: Partitioner,
+    /// How much later than its record an event may be, in milliseconds.
+    pub clock_ahead_ms: u64,
 }
 
 /// The place of an event that was written.
@@ -69,6 +71,14 @@ pub enum WriteError {
     Full {
         /// The topic.
         topic: String,
+    },
+    /// The event was written, and no node will count it.
+    #[error("the event was written to topic {topic:?}, and does not count: {reason}")]
+    NoEvent {
+        /// The topic.
+        topic: String,
+        /// Why.
+        reason: String,
     },
     /// The event may have been written, and may take effect later.
     #[error("the event may have been written to topic {topic:?}, and may take effect later: {reason}")]
@@ -100,12 +110,12 @@ impl EventWriters {
         }
     }
 
-    /// An event of a key that happens now: later than all events of the key that this process has made, unless both only add to
-    /// numbers. At equal times the last of two values would not count.
-    pub fn event(&self, key: bytes::Bytes, change: Change, now_ms: u64) -> Event {
+    /// An event of a key that happens now: later than all events of the key that this process has made for this topic, unless both
+    /// only add to numbers. At equal times the last of two values would not count.
+    pub fn event(&self, topic: &StoreTopic, key: bytes::Bytes, change: Change, now_ms: u64) -> Event {
         let is_sum = matches!(&change, Change::Update(text) if is_sum(text));
         Event {
-            time_ms: Some(self.times.next(&key, is_sum, now_ms)),
+            time_ms: Some(self.times.next(&key, is_sum, now_ms, topic.clock_ahead_ms)),
             // The brokers may log a copy of it again.
             id: matches!(change, Change::Update(_)).then(|| self.times.id()),
             key,
@@ -117,7 +127,7 @@ impl EventWriters {
     pub fn is_prompt(&self, topic: &StoreTopic) -> bool {
         match &topic.source {
             StreamSource::Log(_) => false,
-            StreamSource::Kafka { brokers, topic } => {
+            StreamSource::Kafka { brokers, topic, .. } => {
                 let topics = self.kafka.lock().get(brokers).cloned();
                 topics.is_some_and(|topics| topics.is_known(topic))
             }
@@ -132,13 +142,15 @@ impl EventWriters {
                 let written = self.write_to_log(&topic.log_topic, *partitions, event, now_ms);
                 on_written(written);
             }
-            StreamSource::Kafka { brokers, topic: name } => {
+            StreamSource::Kafka {
+                brokers, topic: name, ..
+            } => {
                 let topics = {
                     let mut kafka = self.kafka.lock();
                     let topics = kafka.entry(brokers.clone());
                     Arc::clone(topics.or_insert_with(|| Arc::new(KafkaTopics::new(brokers, &self.properties))))
                 };
-                topics.write(name, (topic.partitioner, slot), event, on_written);
+                topics.write(name, topic, slot, event, on_written);
             }
         }
     }

@@ -34,9 +34,13 @@ impl Default for EventTimes {
 }
 
 impl EventTimes {
-    /// The time of the next event of a key. Those that only add to numbers may have equal times.
-    pub(super) fn next(&self, key: &[u8], is_sum: bool, now_ms: u64) -> u64 {
-        let after = |last_ms: u64| now_ms.max(last_ms + u64::from(!is_sum));
+    /// The time of the next event of a key. Those that only add to numbers may have equal times. A last time that is ahead of the
+    /// clock by more than allowed is of a clock that was wrong: no event with that time counts.
+    pub(super) fn next(&self, key: &[u8], is_sum: bool, now_ms: u64, ahead_ms_max: u64) -> u64 {
+        let after = |last_ms: u64| match last_ms > now_ms.saturating_add(ahead_ms_max) {
+            true => now_ms,
+            false => now_ms.max(last_ms + u64::from(!is_sum)),
+        };
         let last_ms = &self.last_ms[xxh3_64(key) as usize % PLACES];
         // It always has a next one.
         let before = last_ms.fetch_update(Relaxed, Relaxed, |last_ms| Some(after(last_ms)));
@@ -57,13 +61,15 @@ mod tests {
     #[test]
     fn a_value_is_later_than_all_before_it_and_sums_may_be_at_once() {
         let times = EventTimes::default();
-        let next = |is_sum, now_ms| times.next(b"k", is_sum, now_ms);
+        let next = |is_sum, now_ms| times.next(b"k", is_sum, now_ms, 100);
         assert_eq!(
             [next(false, 5), next(false, 5), next(true, 5), next(true, 6)],
             [5, 6, 6, 6]
         );
         // A clock that goes back.
         assert_eq!([next(true, 1), next(false, 1), next(false, 9)], [6, 7, 9]);
+        // One that was wrong by more than allowed.
+        assert_eq!([next(false, 110), next(false, 9), next(false, 9)], [110, 9, 10]);
         assert_ne!(times.id(), times.id());
         assert_ne!(times.id(), EventTimes::default().id());
     }

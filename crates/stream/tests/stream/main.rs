@@ -1,5 +1,6 @@
 //! Streams of events and versions through topics, and the overlays that they feed.
 
+mod centers;
 mod kafka;
 mod overlay;
 mod overlays;

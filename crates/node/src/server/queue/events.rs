@@ -86,9 +86,10 @@ pub(crate) fn log_event(
     change: Change,
 ) -> Result<impl Future<Output = Result<Written, Refusal>> + use<>, Refusal> {
     let now_ms = now_unix_ms();
-    let event = shared.config.events.event(key, change, now_ms);
+    let topic = &store.stream.topic;
+    let event = shared.config.events.event(topic, key, change, now_ms);
     event
-        .check(now_ms)
+        .check(now_ms, topic.clock_ahead_ms)
         .map_err(|Poison(reason)| format!("ERR {reason}; nothing was written"))?;
     let (written, acknowledged) = oneshot::channel();
     let (slot, stream) = (store.slots.slot(&event.key), Arc::clone(&store.stream));
@@ -122,6 +123,7 @@ fn refused(error: &WriteError) -> Refusal {
     let code = match error {
         WriteError::NotWritten { .. } => "UNAVAILABLE",
         WriteError::Full { .. } => "OVERLOADED",
+        WriteError::NoEvent { .. } => "CLOCK",
         WriteError::Unknown { .. } => "TIMEOUT",
     };
     format!("{code} {error}")
