@@ -213,6 +213,16 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
         "the member of the development cluster is the one that answers, or is already running or stopped",
     ),
     (
+        "too_far_behind",
+        410,
+        "what a follower needs to continue is not kept any more: the message says from where it can begin",
+    ),
+    (
+        "not_followable",
+        409,
+        "changes of stores of this kind cannot be followed",
+    ),
+    (
         "old_routing",
         409,
         "the request's routing table is too old: read the routing table again",

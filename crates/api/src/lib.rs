@@ -7,6 +7,7 @@
 //! The server is the crate `http`. A client of the port links this crate alone.
 
 mod access;
+mod change;
 mod cluster;
 mod error;
 mod frame;
@@ -26,6 +27,7 @@ mod upload;
 mod version;
 
 pub use access::{AuditEntry, AuditList, NewUser, SessionResource, UserList, UserResource};
+pub use change::{ChangePage, ChangeResource, ChangesPart, OffsetsRead, PartChange};
 pub use cluster::{
     Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, KeyOwner, KeyPlaceResource,
     NodeList, RoutingResource,

@@ -6,8 +6,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backup, balance, build, canary, cluster, completions, config, deploy, diff, drain, export, graph, hook, inspect,
-    look_up, nodes, push, rebalance, repair, roles, scan, schema, status, store, task, user, versions, why,
+    backup, balance, build, canary, cluster, completions, config, deploy, diff, drain, export, follow, graph, hook,
+    inspect, look_up, mirror, nodes, push, rebalance, repair, roles, scan, schema, status, store, task, user, versions,
+    why,
 };
 
 /// A store for derived data. Batch stores: datasets are built offline into immutable versions, pushed to nodes,
@@ -78,6 +79,10 @@ pub enum Command {
     Schema(schema::SchemaCommand),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
+    /// Print the changes of a store as they come
+    Follow(follow::FollowOptions),
+    /// Write the changes of a store to a topic of Kafka as they come
+    Mirror(mirror::MirrorOptions),
     /// Write the rows of a store or a version to a Parquet file or as an Arrow stream, with their types
     Export(export::ExportOptions),
     /// Ask graphs

@@ -102,6 +102,8 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Get(options) => commands::look_up::get(&options, output),
         Command::Mget(options) => commands::look_up::mget(&options, output),
         Command::Scan(options) => commands::scan::scan(&options, output),
+        Command::Follow(options) => commands::follow::follow(options, output),
+        Command::Mirror(options) => commands::mirror::mirror(options, output),
         Command::Export(options) => commands::export::export(options, output),
         Command::Graph(command) => commands::graph::run(command, output),
         Command::Status(options) => commands::status::status(&options, output),

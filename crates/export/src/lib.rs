@@ -2,7 +2,8 @@
 //!
 //! - [`Rows`]: the rows as Arrow batches, an iterator in bounded memory;
 //! - [`export`]: the rows to a Parquet file or to a stream of Arrow IPC;
-//! - [`export_differences`]: the keys that differ between two versions to a Parquet file.
+//! - [`export_differences`]: the keys that differ between two versions to a Parquet file;
+//! - [`StoreFollower`]: the changes of a store, as they come; [`Mirror`]: the same, written to a topic of Kafka.
 //!
 //! A version is scanned where it is, or fetched to this machine first; a batch store is its current version. The rows of hybrid and
 //! versioned stores are listed and looked up at a node. It prints nothing and installs no signal handlers: an observer of the crate
@@ -23,6 +24,8 @@
 
 mod differences;
 mod error;
+mod follow;
+mod mirror;
 mod rows;
 mod selection;
 mod store_records;
@@ -31,6 +34,8 @@ mod write;
 
 pub use differences::{DifferenceReport, Differences, export_differences};
 pub use error::ExportError;
+pub use follow::{Followed, StoreFollower};
+pub use mirror::{Mirror, MirrorFailure, MirrorReport};
 pub use rows::Rows;
 pub use selection::{Selection, Source};
 pub use write::{ExportReport, Format, Output, export};

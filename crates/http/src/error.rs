@@ -41,6 +41,11 @@ impl ApiError {
         }
     }
 
+    /// Its code.
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// The message for people.
     pub(super) fn message(&self) -> &str {
         &self.message

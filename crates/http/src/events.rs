@@ -102,11 +102,16 @@ pub(super) async fn stream(State(app): State<App>) -> Result<Response, ApiError>
             }
         }
     });
-    let mut response = Body::from_stream(Events(receiver)).into_response();
+    Ok(streamed(receiver))
+}
+
+/// The answer with a stream of server-sent events.
+pub(super) fn streamed(events: mpsc::Receiver<Result<Bytes, Infallible>>) -> Response {
+    let mut response = Body::from_stream(Events(events)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
 }
 
 /// The events of a stream.

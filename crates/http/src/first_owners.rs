@@ -28,6 +28,11 @@ pub(super) struct FirstOwners {
 impl FirstOwners {
     /// Those of a store, as this process sees the cluster.
     pub(super) fn of(app: &App, store: &StoreRecord) -> Result<Self, ApiError> {
+        Self::without(app, store, &BTreeSet::new())
+    }
+
+    /// The same, as if some nodes were absent, too.
+    pub(super) fn without(app: &App, store: &StoreRecord, some: &BTreeSet<NodeId>) -> Result<Self, ApiError> {
         let view = app.operator.mirror().view();
         let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
             let message = "no node has partitions yet: start nodes, or try again in a moment";
@@ -35,7 +40,8 @@ impl FirstOwners {
         };
         let replicas = view.replicas(store);
         let owners = table.all_owners().iter().flatten().copied();
-        let without: BTreeSet<NodeId> = owners.filter(|&node| !view.is_live(node)).collect();
+        let is_absent = |node: NodeId| !view.is_live(node) || some.contains(&node);
+        let without: BTreeSet<NodeId> = owners.filter(|&node| is_absent(node)).collect();
         let (mut nodes, mut absent) = (BTreeMap::new(), BTreeSet::new());
         for partition in table.partitions().partitions() {
             match first_owner(table, replicas, partition, &without) {
@@ -49,6 +55,11 @@ impl FirstOwners {
         let list: Vec<String> = without.iter().map(ToString::to_string).collect();
         let query = format!("epoch={}&without={}", table.epoch(), list.join(","));
         Ok(Self { nodes, absent, query })
+    }
+
+    /// The nodes, with the addresses of their control ports, and the owners of partitions that have no live owner.
+    pub(super) fn nodes(&self) -> (&BTreeMap<NodeId, String>, &BTreeSet<NodeId>) {
+        (&self.nodes, &self.absent)
     }
 
     /// The part of a query that tells a node which partitions are its own.

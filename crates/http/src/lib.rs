@@ -13,6 +13,7 @@ mod admission;
 mod app;
 mod body;
 mod callers;
+mod changes;
 mod cluster;
 mod cluster_client;
 mod connections;
@@ -61,6 +62,7 @@ use fondaco_node::BufferBudget;
 
 pub use app::{App, AppParts};
 pub use callers::Users;
+pub use changes::{Followers, change_reader};
 pub use cluster_client::ClusterClient;
 pub use dev_handle::{DevHandle, DevMembers, MemberError};
 pub use exposition::{Exposition, Observed};
@@ -108,6 +110,8 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             Method::GET,
             get(streams::changes),
         ),
+        ("/v1/stores/{store}/changes", Method::GET, get(changes::follow_store)),
+        ("/v1/stores/{store}/changes/part", Method::GET, get(changes::part)),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/canary", Method::POST, post(pushes::steer_canary)),
         (

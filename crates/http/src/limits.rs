@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::changes::Followers;
+
 /// How many streams a process serves.
 const STREAMS_MAX: usize = 64;
 
@@ -13,6 +15,9 @@ pub(crate) const FILES_AT_ONCE_MAX: usize = 8;
 /// How many pages are read at a time, for all backups together: others wait, so that clients get most of the disk.
 const PAGES_AT_ONCE_MAX: usize = 2;
 
+/// How many parts of changes are read at a time.
+const PARTS_AT_ONCE_MAX: usize = 4;
+
 /// How much the port does at a time.
 pub struct Limits {
     /// How many streams of events may be open.
@@ -21,6 +26,10 @@ pub struct Limits {
     pub(crate) files: Arc<Semaphore>,
     /// How many pages of records may be read.
     pub(crate) pages: Arc<Semaphore>,
+    /// How many parts of the changes of stores may be read.
+    pub(crate) parts: Arc<Semaphore>,
+    /// The followers of changes.
+    pub(crate) followers: Followers,
 }
 
 impl Default for Limits {
@@ -29,6 +38,15 @@ impl Default for Limits {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             files: Arc::new(Semaphore::new(FILES_AT_ONCE_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX)),
+            parts: Arc::new(Semaphore::new(PARTS_AT_ONCE_MAX)),
+            followers: Followers::default(),
         }
+    }
+}
+
+impl Limits {
+    /// The followers of changes, to be counted.
+    pub fn followers(&self) -> Followers {
+        self.followers.clone()
     }
 }

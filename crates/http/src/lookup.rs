@@ -261,7 +261,8 @@ async fn look_up_elsewhere(cluster_client: &ClusterClient, keys: &[Key]) -> Resu
     Ok(values)
 }
 
-fn lookup_value(value: Vec<u8>) -> LookupValue {
+/// A value as text, or in base 64.
+pub(super) fn lookup_value(value: Vec<u8>) -> LookupValue {
     match String::from_utf8(value) {
         Ok(text) => LookupValue::Utf8(text),
         Err(error) => LookupValue::Base64(STANDARD.encode(error.as_bytes())),

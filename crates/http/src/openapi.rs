@@ -10,8 +10,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use crate::{
-    cluster, dev, diff, events, files, graphs, load, lookup, losses, node, plans, pushes, records, schema_records,
-    schemas, sessions, stores, streams, uploads, users, version_lookup,
+    changes, cluster, dev, diff, events, files, graphs, load, lookup, losses, node, plans, pushes, records,
+    schema_records, schemas, sessions, stores, streams, uploads, users, version_lookup,
 };
 
 #[derive(OpenApi)]
@@ -37,6 +37,8 @@ use crate::{
         streams::show,
         streams::poison,
         streams::changes,
+        changes::follow_store,
+        changes::part,
         pushes::start,
         pushes::show,
         pushes::cancel,
@@ -106,6 +108,7 @@ use crate::{
         (name = "pushes", description = "Pushes of new versions"),
         (name = "schemas", description = "The schemas of the values of stores"),
         (name = "streams", description = "The streams of hybrid stores"),
+        (name = "changes", description = "The changes of stores, for programs that follow them"),
         (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "The members of the cluster, and the owners of partitions"),

@@ -23,6 +23,7 @@ pub(super) fn right(path: &str, method: &Method) -> Right {
         path if path.starts_with("/console") => Right::Open,
         "/v1/stores/{store}/keys/{key}"
         | "/v1/stores/{store}/versions/{version}/keys/{key}"
+        | "/v1/stores/{store}/changes"
         | "/v1/lookup"
         | "/v1/graphs/{store}/query" => Right::Data(Viewer),
         // Whole stores, as nodes and backups read them.
@@ -31,6 +32,7 @@ pub(super) fn right(path: &str, method: &Method) -> Right {
         | "/v1/stores/{store}/partitions/{partition}/records"
         | "/v1/stores/{store}/hints"
         | "/v1/stores/{store}/stream/changes/{partition}"
+        | "/v1/stores/{store}/changes/part"
             if is_read =>
         {
             Right::Data(Operator)

@@ -49,6 +49,9 @@ pub const PROTOCOL_OF_GATES: u32 = 2;
 /// The protocol from which on all members know streams of several topics, the name of a data center, and the bound of clocks that are ahead.
 pub const PROTOCOL_OF_CENTERS: u32 = 2;
 
+/// The protocol from which on all members answer processes that follow the changes of a store.
+pub const PROTOCOL_OF_CHANGES: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

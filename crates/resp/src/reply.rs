@@ -102,6 +102,11 @@ impl<'a> Reply<'a> {
         self.either(b"$-1\r\n", b"_\r\n");
     }
 
+    /// No array.
+    pub fn null_array(&mut self) {
+        self.either(b"*-1\r\n", b"_\r\n");
+    }
+
     /// The head of an array: `length` elements follow.
     #[inline]
     pub fn array(&mut self, length: usize) {

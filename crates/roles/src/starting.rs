@@ -177,6 +177,7 @@ impl Fondaco {
         let app = starting.app(&works, leader, stores_dir, surroundings.dev)?;
         let evicted = app.traffic.evicted();
         let gates = fondaco_http::check_gates(app.clone());
+        let changes = fondaco_http::change_reader(&app);
         let router = fondaco_http::router(
             app,
             config.token.as_deref(),
@@ -214,6 +215,7 @@ impl Fondaco {
             http: Some(starting.advertised_http()?),
             replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
             events: Arc::new(EventWriters::new(starting.events.clone(), config.kafka.0.clone())),
+            changes: Some(changes),
             buffers,
             program_version: env!("CARGO_PKG_VERSION"),
         };
@@ -453,6 +455,7 @@ impl Starting<'_> {
         dev: Option<DevHandle>,
     ) -> Result<App, RoleError> {
         let traffic = Arc::new(Traffic::default());
+        let limits = Limits::default();
         let operator = Operator::new(
             Arc::clone(&self.coordination),
             self.mirror.clone(),
@@ -468,6 +471,7 @@ impl Starting<'_> {
             metrics: Arc::clone(&self.metrics),
             traffic: Arc::clone(&traffic),
             buffers: self.buffers.clone(),
+            followers: limits.followers(),
             role: self.config.role.word(),
         };
         Ok(App::new(AppParts {
@@ -511,7 +515,7 @@ impl Starting<'_> {
                 })
             }),
             audit: Arc::new(Audit::new(Arc::clone(&self.coordination))),
-            limits: Limits::default(),
+            limits,
             resp_addr: self.resp_addr,
             http_addr: self.http_addr,
             started: Instant::now(),

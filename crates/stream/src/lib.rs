@@ -4,6 +4,7 @@
 //! - [`Overlay`]: the events of a stream on top of one version of a hybrid store, on one node.
 //! - [`VersionReader`]: a whole version that was [sent](send_version) through a topic.
 //! - [`EventWriters`]: events that clients of Redis write.
+//! - [`MirrorTopic`]: a topic that the changes of a store are written to.
 //! - [`Ingest`]: the threads of a node that carry events from sources to overlays.
 
 mod alarm;
@@ -12,9 +13,11 @@ mod error;
 mod event;
 mod feed;
 mod filter;
+mod follow;
 mod ingest;
 mod kafka;
 mod log;
+mod mirror;
 mod overlay;
 mod progress;
 mod quota;
@@ -29,10 +32,12 @@ pub use clock::ClockReading;
 pub use error::StreamError;
 pub use event::{Change, Event, Poison};
 pub use feed::{BegunElsewhere, Feed, FeedOptions, FeedStatus, SourceStatus};
+pub use follow::Effect;
 pub use fondaco_format::Lifetimes;
 pub use ingest::{Ingest, Pace, take_step};
 pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
+pub use mirror::{MirrorError, MirrorTopic, Mirrored};
 pub use overlay::{
     Applied, Below, Clock, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
     drop_after_losses,

@@ -1,7 +1,7 @@
 //! The options of `fondaco push` and `deploy` that say where a version goes, and on which way.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -141,16 +141,20 @@ impl ThroughOptions {
         let Some(address) = self.through.clone() else {
             return Ok(None);
         };
-        let properties = match &self.kafka_config {
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path:?}"))?;
-                parse_properties(&text)
-                    .map_err(|line| WrongUsage(format!("line {line} of {path:?} is no property: write NAME=VALUE")))?
-            }
-            None => BTreeMap::new(),
-        };
+        let properties = kafka_properties(self.kafka_config.as_deref())?;
         Ok(Some(Topic { address, properties }))
     }
+}
+
+/// The properties of librdkafka in a file, if one was named.
+pub(super) fn kafka_properties(path: Option<&Path>) -> anyhow::Result<BTreeMap<String, String>> {
+    let Some(path) = path else {
+        return Ok(BTreeMap::new());
+    };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path:?}"))?;
+    let properties = parse_properties(&text)
+        .map_err(|line| WrongUsage(format!("line {line} of {path:?} is no property: write NAME=VALUE")))?;
+    Ok(properties)
 }
 
 /// The properties, or the number of the first line that is not `NAME=VALUE`.

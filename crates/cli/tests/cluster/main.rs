@@ -18,6 +18,7 @@ mod event_sets;
 mod event_writes;
 mod everywhere;
 mod fields;
+mod follows;
 mod gates;
 mod graphs;
 mod groups;

@@ -10,6 +10,7 @@ mod crashes;
 mod documents;
 mod expiry;
 mod exports;
+mod follows;
 mod front;
 mod increments;
 mod inspected;

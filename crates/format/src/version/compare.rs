@@ -98,6 +98,26 @@ impl<'v> Comparison<'v> {
         })
     }
 
+    /// The same with an empty version: all records of a partition, as if they had been added.
+    ///
+    /// # Errors
+    /// [`FormatError::NotHeld`].
+    pub fn with_nothing(after: &'v Version, partition: PartitionId, from: u64) -> Result<Self, FormatError> {
+        if !after.holds(partition) {
+            return Err(FormatError::NotHeld { partition });
+        }
+        let (start, count) = after.chunks_of(partition.get());
+        Ok(Self {
+            before: Side::of(after),
+            after: Side::of(after),
+            segments: vec![(0..0, start..start + count)],
+            from,
+            next: Some(from),
+            same_encoding: true,
+            everything: false,
+        })
+    }
+
     /// Where to continue with another comparison of the same versions; `None` at the end.
     pub fn position(&self) -> Option<u64> {
         self.next

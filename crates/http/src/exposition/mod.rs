@@ -24,6 +24,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use crate::changes::Followers;
 use crate::traffic::Traffic;
 
 /// The metrics of a process.
@@ -47,6 +48,8 @@ pub struct Observed {
     pub traffic: Arc<Traffic>,
     /// The budget of the buffers of clients.
     pub buffers: BufferBudget,
+    /// The followers of changes.
+    pub followers: Followers,
     /// The role of the process, in a word.
     pub role: &'static str,
 }
@@ -188,6 +191,7 @@ impl Collector for Observed {
         self.controller(&mut encoder)?;
         self.stores(&mut encoder)?;
         self.streams(&mut encoder)?;
+        self.followers(&mut encoder)?;
         processes::metrics(&mut encoder)
     }
 }
@@ -240,6 +244,24 @@ impl Observed {
             "connections to the control port that sent no request and had to give way to others",
             self.traffic.evicted().load(Relaxed),
         )
+    }
+
+    fn followers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stores = self.followers.by_store();
+        let help = "followers of a store's changes that are being served";
+        let mut family = encoder.encode_descriptor("fondaco_followers", help, None, MetricType::Gauge)?;
+        for (store, (count, _)) in &stores {
+            family
+                .encode_family(&[("store", store.as_str())])?
+                .encode_gauge(count)?;
+        }
+        let help = "events of a store's topic that the last of its followers has yet to get";
+        let mut family = encoder.encode_descriptor("fondaco_follower_lag_events", help, None, MetricType::Gauge)?;
+        for (store, (_, lag)) in &stores {
+            family.encode_family(&[("store", store.as_str())])?.encode_gauge(lag)?;
+        }
+        let help = "changes that were sent to followers";
+        counter(encoder, "changes_sent", help, self.followers.sent())
     }
 
     fn cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

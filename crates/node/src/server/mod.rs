@@ -45,6 +45,7 @@ use fondaco_replica::Replicas;
 use fondaco_stream::EventWriters;
 use tokio::sync::watch;
 
+use crate::changes::ChangeReader;
 use crate::compute::Compute;
 use crate::forward::Quotas;
 use crate::graph::{GraphQueries, Graphs};
@@ -73,6 +74,8 @@ pub struct ServerConfig {
     pub replicas: Option<Arc<Replicas>>,
     /// Writes events to the topics of hybrid stores.
     pub events: Arc<EventWriters>,
+    /// Reads the changes of stores for clients that follow them.
+    pub changes: Option<Arc<dyn ChangeReader>>,
     /// Memory for the requests and replies of clients. The longest request may take half of it.
     pub buffers: BufferBudget,
     /// The store of keys whose prefix names no store. Such keys are refused unless it is set.

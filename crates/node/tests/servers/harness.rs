@@ -144,6 +144,7 @@ impl Node {
             peers: parts.peers,
             replicas: parts.replicas.clone(),
             events: Arc::default(),
+            changes: None,
             buffers: BufferBudget::new(1 << 30),
             default_store: parts.default_store,
             http: None,

@@ -71,8 +71,8 @@ const OTHER_TYPES: [(&str, &str); 7] = [
         "values are strings: write the ranked list as one JSON value, with SET or by a push",
     ),
     (
-        "xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange xsetid xtrim",
-        "streams are not supported: use a log such as Kafka",
+        "xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xreadgroup xrevrange xsetid xtrim",
+        "streams are not supported: use a log such as Kafka; XREAD alone follows the changes of a store",
     ),
     (
         "bitcount bitfield bitfield_ro bitop bitpos getbit setbit pfadd pfcount pfdebug pfmerge pfselftest",

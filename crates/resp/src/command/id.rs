@@ -229,6 +229,8 @@ pub enum CommandId {
     SInter,
     /// `SDIFF`
     SDiff,
+    /// `XREAD`
+    XRead,
     /// `FONDACO.SCAN`
     FondacoScan,
     /// `FONDACO.EXPIRY`

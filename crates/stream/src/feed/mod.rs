@@ -219,6 +219,11 @@ impl Feed {
         &self.overlay
     }
 
+    /// The topic.
+    pub(crate) fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
     /// Sets the partitions that the node holds. Records of others are deleted from then on; the stream is read from the
     /// beginning for new ones.
     ///

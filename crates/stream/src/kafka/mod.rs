@@ -27,6 +27,7 @@ use self::identity::identity_of;
 use self::positions::{ReadPosition, ReaderKey};
 pub(crate) use self::reading::Reading;
 use self::record::logged;
+pub(crate) use self::record::named;
 pub(crate) use self::refusal::{Refusals, without_value};
 use crate::alarm::Alarm;
 use crate::error::StreamError;

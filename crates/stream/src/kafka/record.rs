@@ -66,7 +66,7 @@ fn event(message: &BorrowedMessage<'_>) -> Result<Event, String> {
 
 /// The headers, those without a value with an empty one. Those whose name is no UTF-8 are left out: Kafka lets them
 /// pass, and the library's own iterator panics.
-fn named(headers: &BorrowedHeaders) -> impl Iterator<Item = (&str, &[u8])> {
+pub(crate) fn named(headers: &BorrowedHeaders) -> impl Iterator<Item = (&str, &[u8])> {
     let header = |at| {
         let (mut name, mut value, mut bytes) = (ptr::null(), ptr::null(), 0);
         // SAFETY: the library makes such a reference from librdkafka's pointer to headers, which live as long. It

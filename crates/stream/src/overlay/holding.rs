@@ -3,7 +3,7 @@
 //! A partition that is given up is first removed from the progress, and then deleted in batches. A partition that is
 //! gained has no records, and begins in a group of its own. Only partitions of ready groups answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -216,4 +216,44 @@ impl Overlay {
         let groups = progress.groups.iter();
         Ok(groups.map(|(&number, group)| (number, group.clone())).collect())
     }
+
+    /// The offset of each of the topic's partitions before which all records are applied to these partitions; those that are not
+    /// read for them are left out.
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub(crate) fn applied_offsets(&self, own: &PartitionSet, topic: u32) -> Result<BTreeMap<u32, u64>, StreamError> {
+        let progress = self.lock()?;
+        Ok(applied_offsets(&progress, own, topic))
+    }
+
+    /// Does something while no events are applied, if these are still the [applied offsets](Self::applied_offsets).
+    ///
+    /// # Errors
+    /// An error of the engine.
+    pub fn while_still<T>(
+        &self,
+        own: &PartitionSet,
+        offsets: &BTreeMap<u32, u64>,
+        work: impl FnOnce() -> T,
+    ) -> Result<Option<T>, StreamError> {
+        let progress = self.lock()?;
+        let topic = offsets.last_key_value().map_or(0, |(&last, _)| last + 1);
+        let now = applied_offsets(&progress, own, topic);
+        Ok((now == *offsets).then(work))
+    }
+}
+
+fn applied_offsets(progress: &Progress, own: &PartitionSet, topic: u32) -> BTreeMap<u32, u64> {
+    let groups = progress.groups.values();
+    let groups = groups.filter(|group| group.partitions.iter().any(|partition| own.contains(partition)));
+    let mut applied = BTreeMap::new();
+    for group in groups {
+        for partition in (0..topic).filter(|&partition| progress.reads(&group.partitions, partition)) {
+            let next = group.offsets.get(&partition).copied().unwrap_or(0);
+            let known = applied.entry(partition).or_insert(next);
+            *known = next.min(*known);
+        }
+    }
+    applied
 }

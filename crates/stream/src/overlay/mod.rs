@@ -303,6 +303,19 @@ impl Overlay {
         record.map(decode).transpose()
     }
 
+    /// The time of the latest event of a key, whether its value is one whole event's, and the value; `None` if it has no events.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub(crate) fn known_value(&self, key: &[u8]) -> Result<Option<(u64, bool, Option<Bytes>)>, StreamError> {
+        let record = self.record(key)?.map(|record| {
+            let is_whole = record.merged.is_none() && !record.is_folded;
+            let lives = self.read_ms() < self.options.expires_ms(record.time_ms);
+            (record.time_ms, is_whole, record.value.filter(|_| lives))
+        });
+        Ok(record)
+    }
+
     /// Whether a key has events.
     ///
     /// # Errors

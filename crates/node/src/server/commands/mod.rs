@@ -4,6 +4,7 @@
 //! carried out by the window of look-ups, or in the queue of requests. [`carry_out`] does all others.
 
 mod applied;
+mod changes;
 mod cluster;
 mod configuration;
 mod connection;
@@ -70,6 +71,7 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         CommandId::Ttl | CommandId::PTtl | CommandId::ExpireTime | CommandId::PExpireTime => {
             lifetimes::look_up(&call, reply).await
         }
+        CommandId::XRead => changes::read(&call, reply).await,
         CommandId::FondacoApplied => applied::applied(&call, reply).await,
         CommandId::FondacoExpiry => lifetimes::of_key(&call, reply).await,
         CommandId::RandomKey => keyspace::random_key(&call, reply).await,

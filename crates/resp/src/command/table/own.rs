@@ -1,4 +1,4 @@
-//! Commands that Redis does not have: the processes of a cluster and the client library use them to read from a node.
+//! Commands that Redis does not have, or has for something else: the processes of a cluster and the client library use them to read from a node.
 //! They are never forwarded.
 
 use super::connection::ANYONE;
@@ -66,6 +66,21 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("options", String).optional().multiple(),
             Argument::new("keys", String),
             Argument::new("key", String).multiple(),
+        ]),
+    // The name and the form of Redis, but of a store in the place of a stream: it has no key.
+    CommandSpec::new(Id::XRead, "xread", -4, Group::Own)
+        .doc(
+            SINCE,
+            O_KEYS,
+            "Follows the changes of a store from a position on: $ for now, 0 for all keys, version:NUMBER, time:MILLISECONDS, or the id of \
+             the last entry",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            Argument::new("count", Integer).after("COUNT").optional(),
+            Argument::new("milliseconds", Integer).after("BLOCK").optional(),
+            Argument::new("store", String).after("STREAMS"),
+            Argument::new("position", String),
         ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
         .doc(

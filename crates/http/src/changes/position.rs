@@ -1,0 +1,210 @@
+//! Positions: how far a follower has come in the changes of a store, in all its partitions. To clients they are opaque text.
+//!
+//! ```text
+//! "c" ++ base 64 (URL, without padding) of
+//!   kind of the position (u8) ++ creation time of the store ++ content ++ the first 4 bytes of the SHA-256 of all before
+//!
+//! content of kind 1:  version ++ former version + 1, 1 for none, 0 outside of a comparison
+//!                       ++ partition and hash of the comparison, inside of one
+//!                       ++ mark of the topic ++ number of its partitions that were read
+//!                       ++ for each: partition, offset to read next, offsets that values were ahead of it
+//! ```
+//!
+//! Numbers are little-endian in groups of 7 bits. Kind 1 is of batch and hybrid stores, see [`ViewPlace`]; each kind of source adds one.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fondaco_api::OffsetsRead;
+use fondaco_model::{PartitionId, VersionNumber};
+use sha2::{Digest, Sha256};
+
+/// The first letter of all positions.
+const MARK: char = 'c';
+
+/// Kinds of positions.
+const OF_VIEWS: u8 = 1;
+
+/// How many bytes of a checksum end a position.
+const SUM_BYTES: usize = 4;
+
+/// How far a follower has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Position {
+    /// When the store was created: another store may get its name.
+    pub(super) created_unix_ms: u64,
+    pub(super) place: Place,
+}
+
+/// The place of a position in the changes of a kind of stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Of batch and hybrid stores.
+    View(ViewPlace),
+}
+
+/// A place in the changes of a store with versions. All keys are as in `version` with the events before the offsets; in a comparison, only
+/// those before its place are, and the others are as in the former version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ViewPlace {
+    pub(super) version: VersionNumber,
+    pub(super) comparison: Option<Comparing>,
+    /// The topic that the offsets are of.
+    pub(super) topic_mark: u32,
+    pub(super) offsets: BTreeMap<u32, OffsetsRead>,
+}
+
+/// A comparison that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Comparing {
+    /// The former version; `None` of a follower that begins with nothing.
+    pub(super) from: Option<VersionNumber>,
+    /// The partition to compare next, numbered as the version's, and the hash of a key from which on.
+    pub(super) partition: PartitionId,
+    pub(super) hash: u64,
+}
+
+impl Position {
+    /// The text for clients.
+    pub(super) fn encode(&self) -> String {
+        let mut bytes = Vec::with_capacity(64);
+        let Place::View(place) = &self.place;
+        bytes.push(OF_VIEWS);
+        put(&mut bytes, self.created_unix_ms);
+        put(&mut bytes, place.version.get());
+        match &place.comparison {
+            None => put(&mut bytes, 0),
+            Some(comparing) => {
+                put(&mut bytes, comparing.from.map_or(0, VersionNumber::get) + 1);
+                put(&mut bytes, comparing.partition.get().into());
+                put(&mut bytes, comparing.hash);
+            }
+        }
+        put(&mut bytes, place.topic_mark.into());
+        put(&mut bytes, place.offsets.len() as u64);
+        for (&partition, read) in &place.offsets {
+            put(&mut bytes, partition.into());
+            put(&mut bytes, read.next);
+            put(&mut bytes, read.seen.saturating_sub(read.next));
+        }
+        let sum = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&sum[..SUM_BYTES]);
+        format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// The position of a text; `None` if it is none.
+    pub(super) fn decode(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(MARK)?).ok()?;
+        let (bytes, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;
+        let (&kind, mut rest) = bytes.split_first()?;
+        if Sha256::digest(bytes)[..SUM_BYTES] != *sum || kind != OF_VIEWS {
+            return None;
+        }
+        let mut next = || take(&mut rest);
+        let created_unix_ms = next()?;
+        let version = VersionNumber::new(next()?)?;
+        let comparison = match next()? {
+            0 => None,
+            from => Some(Comparing {
+                from: VersionNumber::new(from - 1),
+                partition: PartitionId::new(next()?.try_into().ok()?),
+                hash: next()?,
+            }),
+        };
+        let topic_mark = next()?.try_into().ok()?;
+        let mut offsets = BTreeMap::new();
+        for _ in 0..next()? {
+            let (partition, offset, ahead) = (next()?.try_into().ok()?, next()?, next()?);
+            let seen = offset.checked_add(ahead)?;
+            offsets.insert(partition, OffsetsRead { next: offset, seen });
+        }
+        let place = ViewPlace {
+            version,
+            comparison,
+            topic_mark,
+            offsets,
+        };
+        rest.is_empty().then_some(Self {
+            created_unix_ms,
+            place: Place::View(place),
+        })
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(number: u64) -> VersionNumber {
+        VersionNumber::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_position_is_read_back_and_a_changed_one_is_refused() {
+        let offsets = [
+            (0, OffsetsRead { next: 5, seen: 9 }),
+            (
+                7,
+                OffsetsRead {
+                    next: u64::MAX,
+                    seen: u64::MAX,
+                },
+            ),
+        ];
+        let comparisons = [None, Some((None, 0, 0)), Some((Some(version(6)), 16383, u64::MAX))];
+        for comparison in comparisons {
+            let place = ViewPlace {
+                version: version(7),
+                comparison: comparison.map(|(from, partition, hash)| Comparing {
+                    from,
+                    partition: PartitionId::new(partition),
+                    hash,
+                }),
+                topic_mark: 77,
+                offsets: offsets.into(),
+            };
+            let position = Position {
+                created_unix_ms: 1_800_000_000_000,
+                place: Place::View(place),
+            };
+            let text = position.encode();
+            assert_eq!(Position::decode(&text).as_ref(), Some(&position));
+            for at in 0..text.len() {
+                let mut other = text.clone().into_bytes();
+                other[at] = if other[at] == b'A' { b'B' } else { b'A' };
+                let other = String::from_utf8(other).unwrap();
+                assert_eq!(Position::decode(&other), None, "{other}");
+                assert_eq!(Position::decode(&text[..at]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_positions() {
+        for text in ["", "c", "cAAAA", "now", "0", "1526919030474-55", "cé", "c!!!"] {
+            assert_eq!(Position::decode(text), None, "{text}");
+        }
+    }
+}
