@@ -4,7 +4,7 @@
 //! - `presence`, `counting`, `node_file`, `memory`: the entries by which the node announces itself, and its memory of the cluster;
 //! - `fetches`, `sources`, `tuning`: fetches of versions;
 //! - `data_dir`, `disk`, `trash`, `reaper`: the data directory, and the deletion of data;
-//! - `streams`, `event_schemas`, `schema_registry`, `start_offsets`, `ingest_pace`, `log_retention`: events of hybrid stores;
+//! - `streams`, `event_schemas`, `start_offsets`, `ingest_pace`, `log_retention`: events of hybrid stores;
 //! - `versioned`, `peers`: the replicas of versioned stores;
 //! - `publishing`: the catalog that requests see;
 //! - `uploads`, `push_check`: versions that are uploaded to this node, and the check of a version before its push, which
@@ -35,7 +35,6 @@ mod presence;
 mod publishing;
 mod push_check;
 mod reaper;
-mod schema_registry;
 mod shared;
 mod sources;
 mod start_offsets;

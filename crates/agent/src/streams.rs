@@ -10,7 +10,6 @@ use fondaco_catalog::StoreSchemas;
 use fondaco_cluster::{ChangeSignal, Operator};
 use fondaco_decisions::{LocalVersion, ReplicaKey};
 use fondaco_engine::Engine;
-use fondaco_format::Lifetimes;
 use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{
@@ -21,17 +20,16 @@ use fondaco_replica::{Engines, Replicas};
 use fondaco_schema::ValueRules;
 use fondaco_stream::{
     Applied, Below, EventLog, Feed, FeedOptions, FeedStatus, Ingest, KafkaCluster, LiveRules, Overlay, OverlayOptions,
-    Source, StreamError, drop_after_loss, drop_after_losses, topic_partition,
+    RegistryClient, Source, StreamError, drop_after_loss, drop_after_losses, topic_partition,
 };
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::KafkaConfig;
 use crate::disk::Disk;
 use crate::error::AgentError;
-use crate::event_schemas::live_rules;
+use crate::event_schemas::rules_of;
 use crate::ingest_pace::IngestPace;
 use crate::log_retention::LogRetention;
-use crate::schema_registry::RegistryClient;
 use crate::start_offsets::StartOffsets;
 
 /// How many threads feed all overlays of a node.
@@ -304,7 +302,7 @@ impl Streams {
         for store in hybrid {
             let key = (store.id, store.created_unix_ms);
             let value_type = store.definition.value_type;
-            let new = || Arc::new(live_rules(&self.operator, &self.registries, store));
+            let new = || Arc::new(rules_of(&self.operator, &self.registries, store));
             let live = known.remove(&key).unwrap_or_else(new);
             let before = live.load();
             let schemas = schemas.of_store(store.id).unwrap_or(before.schemas()).clone();
@@ -628,18 +626,14 @@ fn wanted(
     let events = detail.events.unwrap_or_default();
     (is_it && !local.open.is_empty()).then(|| Wanted {
         options: OverlayOptions {
-            store: store.definition.name.clone(),
             store_id: store.id,
             created_unix_ms: store.created_unix_ms,
-            version,
-            partitions: detail.partitions,
-            as_of_ms: events.as_of_unix_ms,
-            grace_ms: settings.grace_ms,
-            partitioner: settings.partitioner,
-            lifetimes: events.ttl_ms.map(|ttl_ms| Lifetimes {
-                ttl_ms,
-                undated_unix_ms: events.undated_unix_ms.unwrap_or(detail.built_unix_ms),
-            }),
+            ..OverlayOptions::of_version(
+                &store.definition.name,
+                (version, detail.partitions, detail.built_unix_ms),
+                &events,
+                settings,
+            )
         },
         engine: settings.engine,
         source: settings.source.clone(),

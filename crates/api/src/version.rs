@@ -58,6 +58,9 @@ pub struct VersionResource {
     /// Of a hybrid store: up to when it contains all events, in milliseconds since 1970.
     #[serde(default)]
     pub as_of_unix_ms: Option<u64>,
+    /// Of a hybrid store: from when on the stream on top of it is read, in milliseconds since 1970.
+    #[serde(default)]
+    pub stream_from_unix_ms: Option<u64>,
     /// Of a hybrid store: how long its events and records live, in milliseconds, if they expire.
     #[serde(default)]
     pub ttl_ms: Option<u64>,

@@ -92,6 +92,9 @@ impl<'a> Seen<'a> {
             chunks: detail.map(|detail| detail.chunks),
             built_unix_ms: detail.map(|detail| detail.built_unix_ms),
             as_of_unix_ms: detail.and_then(|detail| detail.events?.as_of_unix_ms),
+            stream_from_unix_ms: detail
+                .filter(|_| record.definition.stream.is_some())
+                .map(|detail| detail.events.unwrap_or_default().from_unix_ms),
             ttl_ms: detail.and_then(|detail| detail.events?.ttl_ms),
             undated_unix_ms: detail.and_then(|detail| detail.events?.undated_unix_ms),
             compression: detail.map(|detail| detail.compression.clone()),

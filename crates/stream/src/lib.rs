@@ -21,6 +21,7 @@ mod mirror;
 mod overlay;
 mod progress;
 mod quota;
+mod registry;
 mod rules;
 mod source;
 mod topics;
@@ -39,10 +40,11 @@ pub use kafka::{ID_HEADER, KafkaCluster, KafkaTopic, TIME_HEADER, TYPE_HEADER};
 pub use log::{EventLog, LogTopic};
 pub use mirror::{MirrorError, MirrorTopic, Mirrored};
 pub use overlay::{
-    Applied, Below, Clock, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, SettledPage, drop_after_loss,
-    drop_after_losses,
+    Applied, Below, Clock, EVENT_KEY_BYTES_MAX, Found, Keys, Overlay, OverlayOptions, Records, SettledPage,
+    drop_after_loss, drop_after_losses,
 };
 pub use progress::LostRecords;
+pub use registry::{RegistryClient, StoreSchemas, Unfound, live_rules};
 pub use rules::{Foreign, LiveRules, SchemaFinder};
 pub use source::{Batch, Logged, Source};
 pub use topics::topic_partition;

@@ -137,6 +137,9 @@ pub(crate) struct Outcome {
 /// Keys, each with whether it has a value, and the place of the next one.
 pub type Keys = (Vec<(Bytes, bool)>, Option<(PartitionId, u64)>);
 
+/// Keys, each with its value, `None` for a deleted key, and the place of the next one.
+pub type Records = (Vec<(Bytes, Option<Bytes>)>, Option<(PartitionId, u64)>);
+
 /// The answer of an overlay for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
@@ -370,6 +373,21 @@ impl Overlay {
         let mut keys = Vec::new();
         let next = self.walk(from, to, count, |key, value| keys.push((key, value.is_some())))?;
         Ok((keys, next))
+    }
+
+    /// The same with the values.
+    ///
+    /// # Errors
+    /// An error of the engine, or damaged data.
+    pub fn records(
+        &self,
+        from: (PartitionId, u64),
+        to: Option<(PartitionId, u64)>,
+        count: usize,
+    ) -> Result<Records, StreamError> {
+        let mut records = Vec::new();
+        let next = self.walk(from, to, count, |key, value| records.push((key, value)))?;
+        Ok((records, next))
     }
 
     /// Hands over the present values of keys of a partition, from a hash on: of about this many keys, or fewer at the end. Returns

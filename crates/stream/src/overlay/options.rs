@@ -1,7 +1,8 @@
 //! The options of an overlay, and the names of its tables.
 
 use fondaco_format::Lifetimes;
-use fondaco_model::{PartitionCount, Partitioner, StoreName, VersionNumber};
+use fondaco_model::cluster::VersionEvents;
+use fondaco_model::{PartitionCount, Partitioner, StoreName, StreamSettings, VersionNumber};
 
 /// The prefix of the names of all overlays' tables.
 const OVERLAY_PREFIX: &str = "overlay-1-";
@@ -32,6 +33,30 @@ pub struct OverlayOptions {
 }
 
 impl OverlayOptions {
+    /// The options for a version with this number, this many partitions, and this time of its build in milliseconds since 1970. The
+    /// caller adds which store of its name it is.
+    pub fn of_version(
+        store: &StoreName,
+        (version, partitions, built_unix_ms): (VersionNumber, PartitionCount, u64),
+        events: &VersionEvents,
+        settings: &StreamSettings,
+    ) -> Self {
+        Self {
+            store: store.clone(),
+            store_id: 0,
+            created_unix_ms: 0,
+            version,
+            partitions,
+            as_of_ms: events.as_of_unix_ms,
+            grace_ms: settings.grace_ms,
+            partitioner: settings.partitioner,
+            lifetimes: events.ttl_ms.map(|ttl_ms| Lifetimes {
+                ttl_ms,
+                undated_unix_ms: events.undated_unix_ms.unwrap_or(built_unix_ms),
+            }),
+        }
+    }
+
     /// The store's number, when it was created, and the version, if a table is one of an overlay.
     pub fn of_table(name: &str) -> Option<(u16, u64, VersionNumber)> {
         let rest = name.strip_prefix(OVERLAY_PREFIX)?;

@@ -21,7 +21,7 @@ const NO_SCHEMA: u32 = 40403;
 
 /// Asks registries. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct RegistryClient(Agent);
+pub struct RegistryClient(Agent);
 
 /// A schema of a registry.
 #[derive(Debug, Deserialize)]
@@ -50,15 +50,22 @@ enum Answer {
 
 /// Why there is no schema of a registry for the values of a store.
 #[derive(Debug)]
-pub(super) enum Unfound {
+pub enum Unfound {
     /// It may be found later.
     Yet(String),
     /// It is missing, or cannot be used.
     Ever(String),
 }
 
+impl Default for RegistryClient {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl RegistryClient {
-    pub(super) fn new() -> Self {
+    /// Sends no request.
+    pub fn new() -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
