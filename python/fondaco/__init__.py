@@ -21,7 +21,7 @@ if sys.version_info < (3, 10):
 from . import aio, errors
 from ._native import Batch, Scan, Schema, Table, Values
 from .client import Client, connect
-from .embedded import Reader, Status, export, open, scan
+from .embedded import Reader, Status, StreamProgress, export, open, scan
 from .errors import (
     AlreadyExists,
     BadInput,
@@ -72,6 +72,7 @@ __all__ = [
     "Schema",
     "Status",
     "Store",
+    "StreamProgress",
     "Table",
     "Timeout",
     "Values",

@@ -1,7 +1,7 @@
 """The native part: see src/*.rs."""
 
 from asyncio import Future
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, final, overload
 
@@ -165,7 +165,7 @@ class Scan:
 
 @final
 class Reader:
-    """Reads a version of a batch store within this process."""
+    """Reads a version of a batch or hybrid store within this process."""
 
     def get(self, key: object) -> bytes | None: ...
     def get_many(self, keys: object) -> Values: ...
@@ -176,7 +176,15 @@ class Reader:
     def store(self) -> str: ...
     @property
     def version(self) -> int | None: ...
-    def status(self) -> tuple[str, int | None, int | None, str | None]: ...
+    def status(
+        self,
+    ) -> tuple[
+        str,
+        int | None,
+        int | None,
+        str | None,
+        tuple[float, int | None, int, int, list[tuple[int, int, int]], str | None] | None,
+    ]: ...
     def warm(self) -> None: ...
     def wait(self, version: int | None, timeout_ms: float) -> None: ...
 
@@ -193,6 +201,9 @@ def follow_store(
     keep: int,
     rate_limit_bytes_per_second: int | None,
     poll_ms: float,
+    fallback: bool,
+    kafka: Mapping[str, str],
+    events_memory_bytes: int,
 ) -> Reader: ...
 def export_version(
     source: str, path: str | PathLike[str], format: str, raw: bool, progress: object | None = None

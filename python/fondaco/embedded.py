@@ -1,10 +1,10 @@
-"""The embedded reader: versions of batch stores are read within this process, without a server."""
+"""The embedded reader: batch and hybrid stores are read within this process, without a server."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -18,10 +18,27 @@ from .store import Key, Keys
 FIRST_VERSION_MS = 60_000.0
 
 
+class StreamProgress(NamedTuple):
+    """How far a reader has read the stream of a hybrid store."""
+
+    #: How old the last event that was applied is, in seconds, if there are more; 0 if it has all.
+    lag_seconds: float
+    #: How many records are yet to be read, as far as is known.
+    lag_records: int | None
+    #: How many records it has read since it was opened.
+    records_read: int
+    #: How many keys have events.
+    keys: int
+    #: Records that the topic had deleted before they were read: topic partition, first offset, offset after the last one.
+    lost: list[tuple[int, int, int]]
+    #: Why it cannot read on.
+    error: str | None
+
+
 class Status(NamedTuple):
     """The status of a reader that follows a store."""
 
-    #: ``current``, ``fetching``, ``retrying``, ``unreachable``, ``no store`` or ``no version``.
+    #: ``current``, ``fetching``, ``catching up``, ``events lost``, ``retrying``, ``unreachable``, ``no store`` or ``no version``.
     state: str
     #: The version that it reads.
     version: int | None
@@ -29,10 +46,12 @@ class Status(NamedTuple):
     target: int | None
     #: Why it has not the current version.
     error: str | None
+    #: How far the stream was read; ``None`` for batch stores.
+    stream: StreamProgress | None
 
 
 class Reader:
-    """Reads a batch store within this process. Any number of threads may share it; each call sees one version."""
+    """Reads a store within this process. Any number of threads may share it; each call sees one version."""
 
     def __init__(self, native: _native.Reader) -> None:
         self._native: _native.Reader | None = native
@@ -95,7 +114,8 @@ class Reader:
 
     def status(self) -> Status:
         """Whether it has the current version of the cluster, and why not."""
-        return Status(*self._open().status())
+        state, version, target, error, stream = self._open().status()
+        return Status(state, version, target, error, StreamProgress(*stream) if stream is not None else None)
 
     def wait_for(self, version: int, *, timeout_ms: float = FIRST_VERSION_MS) -> None:
         """Waits until it reads this version of the cluster."""
@@ -138,12 +158,18 @@ def open(
     rate_limit_bytes_per_second: int | None = None,
     poll_ms: float = 1000.0,
     first_version_ms: float = FIRST_VERSION_MS,
+    fallback: bool = True,
+    kafka: Mapping[str, str] | None = None,
+    events_memory_bytes: int = 256 << 20,
 ) -> Reader:
     """Opens the directory of a version; with ``follow``, a store of a cluster by its name.
 
     A reader that follows fetches the current version to ``directory`` as a node does, swaps it in, and each later one as
     the cluster swaps it; ``keep`` former versions stay there. ``http`` names control ports of the cluster. It waits up to
     ``first_version_ms`` for the first version; 0 does not wait.
+
+    Of a hybrid store it also reads the topic of events: ``kafka`` has properties of librdkafka, and ``events_memory_bytes`` limits the
+    memory for keys and values of events. What is not here yet is asked from the nodes, unless ``fallback`` is false.
 
     >>> with fondaco.open(version_directory) as cities:
     ...     cities.row("1")
@@ -167,6 +193,9 @@ def open(
         keep=keep,
         rate_limit_bytes_per_second=rate_limit_bytes_per_second,
         poll_ms=poll_ms,
+        fallback=fallback,
+        kafka=dict(kafka or {}),
+        events_memory_bytes=events_memory_bytes,
     )
     if first_version_ms > 0:
         try:

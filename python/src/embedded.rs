@@ -1,5 +1,6 @@
 //! The embedded reader: a version within the process, or a store of a cluster that is followed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,13 +22,16 @@ use crate::runtime::wait;
 use crate::scan::Scan;
 use crate::values::{Typed, Values};
 
-/// Reads a version of a batch store within this process.
+/// Reads a version of a batch or hybrid store within this process.
 #[pyclass(frozen, module = "fondaco._native")]
 pub struct Reader {
     reader: Arc<Inner>,
     /// The columns of the present version, with its checksum.
     decoder: Mutex<Option<(String, Arc<Typed>)>>,
 }
+
+/// Lag in seconds, records yet to be read, records read, keys with events, lost records, and the last error.
+type StreamParts = (f64, Option<u64>, u64, u64, Vec<(u32, u64, u64)>, Option<String>);
 
 /// Opens the directory of a version.
 #[pyfunction]
@@ -38,7 +42,7 @@ pub fn open_version(py: Python<'_>, directory: PathBuf) -> PyResult<Reader> {
 
 /// Follows a store of a cluster.
 #[pyfunction]
-#[pyo3(signature = (store, *, http, directory, user, password, token, ca, keep, rate_limit_bytes_per_second, poll_ms))]
+#[pyo3(signature = (store, *, http, directory, user, password, token, ca, keep, rate_limit_bytes_per_second, poll_ms, fallback, kafka, events_memory_bytes))]
 #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
 pub fn follow_store(
     py: Python<'_>,
@@ -52,6 +56,9 @@ pub fn follow_store(
     keep: usize,
     rate_limit_bytes_per_second: Option<u64>,
     poll_ms: f64,
+    fallback: bool,
+    kafka: BTreeMap<String, String>,
+    events_memory_bytes: u64,
 ) -> PyResult<Reader> {
     let store: StoreName = store.parse().map_err(|error| Fault::bad_input(format!("{error}")))?;
     let endpoint = |address: String| Endpoint {
@@ -70,6 +77,9 @@ pub fn follow_store(
     options.keep = keep;
     options.rate_limit_bytes_per_second = rate_limit_bytes_per_second;
     options.poll_interval = milliseconds(poll_ms)?;
+    options.fallback = fallback;
+    options.kafka = kafka;
+    options.events_memory_bytes = events_memory_bytes;
     let reader = py.detach(|| Inner::follow(options)).map_err(Fault::from)?;
     Ok(Reader::of(reader))
 }
@@ -117,31 +127,33 @@ impl Reader {
 impl Reader {
     /// The value of a key.
     fn get<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let snapshot = self.snapshot()?;
-        let key = wire_key(&snapshot.manifest().store, key)?;
-        let value = py.detach(|| snapshot.get_owned(key.key())).map_err(Fault::from)?;
+        let key = wire_key(self.reader.store(), key)?;
+        let value = py.detach(|| self.reader.get(key.key())).map_err(Fault::from)?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// The values of many keys.
     fn get_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Values> {
-        let snapshot = self.snapshot()?;
-        let keys = wire_keys(Some(&snapshot.manifest().store), keys)?;
+        let keys = wire_keys(Some(self.reader.store()), keys)?;
         let values = py.detach(|| {
             let keys: Vec<&[u8]> = keys.iter().map(|key| key.key()).collect();
-            snapshot.get_many(&keys)
+            self.reader.get_many(&keys)
         });
-        let (bytes, places) = values.map_err(Fault::from)?.into_parts();
+        let values = values.map_err(Fault::from)?;
+        let version = values.version();
+        // Before the first version is here, the columns are unknown.
+        let typed = match self.reader.snapshot() {
+            Ok(snapshot) => self.typed(&snapshot),
+            Err(_) => Arc::new(Typed::new(&TypedSchema::raw())),
+        };
+        let (bytes, places) = values.into_parts();
         let bytes = Bytes::from(bytes);
         let values = places
             .into_iter()
             .map(|place| Ok(place.map(|place| bytes.slice(place))))
             .collect();
-        let version = snapshot
-            .version()
-            .map(|version| (snapshot.manifest().store.to_string(), version.get()));
-        let versions = version.into_iter().collect();
-        Ok(Values::typed(keys, values, versions, self.typed(&snapshot)))
+        let versions = version.map(|version| (self.reader.store().to_string(), version.get()));
+        Ok(Values::typed(keys, values, versions.into_iter().collect(), typed))
     }
 
     /// All rows, in batches.
@@ -171,8 +183,8 @@ impl Reader {
 
     /// The store.
     #[getter]
-    fn store(&self) -> PyResult<String> {
-        Ok(self.snapshot()?.manifest().store.to_string())
+    fn store(&self) -> String {
+        self.reader.store().to_string()
     }
 
     /// The number of the present version.
@@ -181,8 +193,16 @@ impl Reader {
         self.reader.version().map(VersionNumber::get)
     }
 
-    /// The state, the version that it reads, that of the cluster, and the last error.
-    fn status(&self) -> (&'static str, Option<u64>, Option<u64>, Option<String>) {
+    /// The state, the version that it reads, that of the cluster, the last error, and the progress of the stream.
+    fn status(
+        &self,
+    ) -> (
+        &'static str,
+        Option<u64>,
+        Option<u64>,
+        Option<String>,
+        Option<StreamParts>,
+    ) {
         let status = self.reader.status();
         let number = |version: Option<VersionNumber>| version.map(VersionNumber::get);
         (
@@ -190,6 +210,17 @@ impl Reader {
             number(status.version),
             number(status.target),
             status.error,
+            status.stream.map(|stream| {
+                let lost = stream.lost.iter().map(|lost| (lost.partition, lost.from, lost.to));
+                (
+                    stream.lag.as_secs_f64(),
+                    stream.lag_records,
+                    stream.records_read,
+                    stream.keys,
+                    lost.collect(),
+                    stream.error,
+                )
+            }),
         )
     }
 

@@ -101,12 +101,14 @@ impl From<EmbeddedError> for Fault {
         let message = with_causes(&error);
         let code = match &error {
             EmbeddedError::Admin(error) => error.code(),
-            EmbeddedError::NoVersion => "NOVERSION",
+            EmbeddedError::NoVersion | EmbeddedError::Behind { .. } => "NOVERSION",
+            EmbeddedError::NotAnswered { .. } => "unavailable",
             EmbeddedError::NoStore { .. } => "NOSTORE",
             EmbeddedError::Timeout { .. } => "TIMEOUT",
-            EmbeddedError::Graph { .. } | EmbeddedError::GraphStore { .. } | EmbeddedError::OtherKind { .. } => {
-                "WRONGTYPE"
-            }
+            EmbeddedError::Graph { .. }
+            | EmbeddedError::GraphStore { .. }
+            | EmbeddedError::OtherKind { .. }
+            | EmbeddedError::LogStream { .. } => "WRONGTYPE",
             EmbeddedError::Locked { .. } => "conflict",
             EmbeddedError::Format(_) => "CORRUPT",
             EmbeddedError::OtherStore { .. } | EmbeddedError::NoEndpoint => "BADINPUT",

@@ -75,7 +75,7 @@ def test_a_store_is_followed_through_its_swaps(
         store.push(pa.table({"k": ["a"], "v": ["2"]}), key="k", value="v")
         reader.wait_for(2)
         assert reader.get("a") == b"2"
-        assert reader.status() == ("current", 2, 2, None)
+        assert reader.status() == ("current", 2, 2, None, None)
         store.rollback()
         reader.wait_for(1)
         assert reader.get("a") == b"1"
@@ -85,7 +85,36 @@ def test_a_store_is_followed_through_its_swaps(
             reader.wait_for(9, timeout_ms=10)
 
 
-def test_only_batch_stores_are_followed(cluster: Cluster, versioned: fondaco.Store, tmp_path: Path) -> None:
+def test_the_cluster_answers_before_the_first_version_is_here(
+    cluster: Cluster, client: fondaco.Client, batch_name: str, tmp_path: Path
+) -> None:
+    store = client.store(batch_name)
+    rows = pa.table({"k": [str(n) for n in range(5000)], "v": [f"{n:0>100}" for n in range(5000)]})
+    store.push(rows, key="k", value="v", create=True)
+    slow = {"rate_limit_bytes_per_second": 20_000, "first_version_ms": 0}
+    with fondaco.open(batch_name, follow=True, http=cluster.http, directory=tmp_path / "a", **slow) as reader:
+        assert reader.version is None
+        assert (reader.get("7"), reader.get("none"), reader.store) == (b"7".rjust(100, b"0"), None, batch_name)
+        assert list(reader.get_many(["1", "none"])) == [b"1".rjust(100, b"0"), None]
+        with pytest.raises(fondaco.NoVersion):
+            reader.scan()
+    with fondaco.open(
+        batch_name, follow=True, http=cluster.http, directory=tmp_path / "b", fallback=False, **slow
+    ) as reader:
+        with pytest.raises(fondaco.NoVersion):
+            reader.get("7")
+
+
+def test_a_hybrid_store_of_a_log_is_refused(
+    cluster: Cluster, client: fondaco.Client, batch_name: str, tmp_path: Path
+) -> None:
+    client.create_store(batch_name, kind="hybrid", stream={"source": "log"})
+    client.store(batch_name).push(pa.table({"k": ["a"], "v": ["1"]}), key="k", value="v")
+    with pytest.raises(fondaco.WrongType, match="kafka://"):
+        fondaco.open(batch_name, follow=True, http=cluster.http, directory=tmp_path)
+
+
+def test_versioned_stores_are_not_followed(cluster: Cluster, versioned: fondaco.Store, tmp_path: Path) -> None:
     with pytest.raises(fondaco.WrongType, match="versioned"):
         fondaco.open(versioned.name, follow=True, http=cluster.http, directory=tmp_path)
     with pytest.raises(fondaco.NoStore):

@@ -2,8 +2,10 @@
 //! protocol, in one run, on the same version.
 //!
 //! ```text
-//! cargo run --release -p fondaco-embedded --example embedded_speed -- [KEYS [VALUE_BYTES [SECONDS]]]
+//! cargo run --release -p fondaco-embedded --example embedded_speed -- [KEYS [VALUE_BYTES [SECONDS [hybrid]]]]
 //! ```
+//!
+//! With `hybrid`, a Kafka is started, and every second key has an event on top of the version.
 //!
 //! Each side has one thread that asks, and the node has one event loop. At the end, the same version is read after its
 //! pages were dropped from memory: one key after the other, and in batches.
@@ -14,13 +16,15 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fondaco_admin::Client;
-use fondaco_api::{NewPush, NewStore, PushResource, StoreResource};
+use fondaco_admin::{AdminError, Client};
+use fondaco_api::{NewPush, PushResource, StoreResource, StreamStatus};
 use fondaco_builder::{BuildOptions, Progress, ValueSelection, build};
 use fondaco_embedded::{Endpoint, FollowOptions, Reader};
 use fondaco_model::VersionNumber;
 use fondaco_roles::{Config, Fondaco};
 use fondaco_storage::Location;
+use fondaco_testing::Kafka;
+use serde_json::json;
 
 /// How many keys a batch has.
 const BATCH: usize = 100;
@@ -38,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let keys: usize = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let value_bytes: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
     let seconds: u64 = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let kafka = arguments.next().map(|_| Kafka::start());
     let dir = tempfile::tempdir_in("target")?;
     let built = version(dir.path(), keys, value_bytes)?;
 
@@ -49,15 +54,46 @@ fn main() -> Result<(), Box<dyn Error>> {
     let running = Fondaco::start(config)?;
     assert!(running.wait_serving(PATIENCE)?);
     let endpoint = Endpoint::of_http(running.http_addr().to_string());
-    push(&endpoint.client()?, &built)?;
+    let stream = kafka.as_ref().map(|kafka| format!("kafka://{}/speed", kafka.address()));
+    let topic = kafka.as_ref().map(|kafka| kafka.make_topic("speed", 4));
+    push(&endpoint.client()?, &built, stream)?;
     let reader = Reader::follow(FollowOptions::new(
-        endpoint,
+        endpoint.clone(),
         "speed".parse()?,
         dir.path().join("reader"),
     ))?;
     reader.wait_for(VersionNumber::FIRST, PATIENCE)?;
     let resp = running.resp_addr().ok_or("the node has a RESP port")?;
     let mut node = redis::Client::open(format!("redis://{resp}"))?.get_connection()?;
+    if let Some(topic) = &topic {
+        let value = |number: usize| format!("{number:0>value_bytes$}");
+        for number in (0..keys).step_by(2) {
+            topic.send((number % 4) as i32, Some(&key(number)), Some(&value(number)), None);
+            if number % 50_000 == 0 {
+                topic.flush();
+            }
+        }
+        topic.flush();
+        let events = keys.div_ceil(2) as u64;
+        let of_node = || -> Result<bool, AdminError> {
+            let status: StreamStatus = endpoint.client()?.get("/v1/stores/speed/stream")?;
+            Ok(status
+                .versions
+                .iter()
+                .any(|version| version.applied + version.superseded >= events))
+        };
+        let of_reader = || {
+            reader
+                .status()
+                .stream
+                .is_some_and(|stream| stream.records_read >= events)
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while !of_reader() || !of_node()? {
+            assert!(Instant::now() < deadline, "the events are read");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 
     let mut random = fastrand::Rng::with_seed(7);
     let mut some = |count: usize| -> Vec<String> { (0..count).map(|_| key(random.usize(..keys))).collect() };
@@ -149,9 +185,13 @@ fn version(dir: &Path, keys: usize, value_bytes: usize) -> Result<Location, Box<
 }
 
 /// Creates the store, and swaps the version in.
-fn push(client: &Client, built: &Location) -> Result<(), Box<dyn Error>> {
-    let _: StoreResource = client.post("/v1/stores", &NewStore::batch("speed"))?;
-    let new: NewPush = serde_json::from_value(serde_json::json!({ "source": built.to_string() }))?;
+fn push(client: &Client, built: &Location, stream: Option<String>) -> Result<(), Box<dyn Error>> {
+    let store = match stream {
+        Some(stream) => json!({"name": "speed", "kind": "hybrid", "stream": {"source": stream}}),
+        None => json!({"name": "speed"}),
+    };
+    let _: StoreResource = client.post("/v1/stores", &store)?;
+    let new: NewPush = serde_json::from_value(json!({ "source": built.to_string() }))?;
     let _: PushResource = client.post("/v1/stores/speed/pushes", &new)?;
     let deadline = Instant::now() + PATIENCE;
     while client

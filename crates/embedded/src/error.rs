@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fondaco_admin::AdminError;
+use fondaco_engine::EngineError;
 use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
 use fondaco_model::{StoreKind, StoreName, VersionNumber};
+use fondaco_stream::StreamError;
 
 use crate::follow::State;
 
@@ -52,9 +54,9 @@ pub enum EmbeddedError {
         store: StoreName,
     },
 
-    /// The store changes between versions.
+    /// The store's values are written by clients, and not by versions or streams.
     #[error(
-        "{store:?} is a {} store, whose values change at any time: an embedded reader follows batch stores only; read it \
+        "{store:?} is a {} store, whose values are at quorums of nodes: an embedded reader follows batch and hybrid stores; read it \
          from the cluster: fondaco get {store}:KEY, or the client library",
         kind.as_str()
     )]
@@ -64,6 +66,56 @@ pub enum EmbeddedError {
         /// Its kind.
         kind: StoreKind,
     },
+
+    /// The stream of the hybrid store is not a topic of Kafka.
+    #[error(
+        "the stream of {store:?} is the log inside a process of the cluster, which other programs cannot read: read the store from \
+         the cluster, fondaco get {store}:KEY, or create one with a topic of Kafka: --stream kafka://HOST:PORT/TOPIC"
+    )]
+    LogStream {
+        /// The store.
+        store: String,
+    },
+
+    /// The cluster describes a version of a hybrid store without its stream.
+    #[error(
+        "version {version} of {store:?} is described without where its stream begins: upgrade the cluster to this release"
+    )]
+    StreamNotDescribed {
+        /// The store.
+        store: String,
+        /// The number of the version.
+        version: u64,
+    },
+
+    /// The stream on top of the version has yet to be read for the key's partition.
+    #[error(
+        "version {version} of {store:?} does not answer for this key yet: its stream is being read; wait for it, see the status for \
+         the reason, or let the cluster answer (fallback)"
+    )]
+    Behind {
+        /// The store.
+        store: StoreName,
+        /// The number of the version.
+        version: u64,
+    },
+
+    /// The key is not here, and the cluster does not answer for it.
+    #[error("not answered here: {here}; and not by the cluster: {cluster}")]
+    NotAnswered {
+        /// Why the reader does not have it.
+        here: Box<Self>,
+        /// Why the cluster does not answer.
+        cluster: String,
+    },
+
+    /// The events of a hybrid store cannot be kept or read.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+
+    /// The engine of the events failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 
     /// The cluster has no such store.
     #[error("the cluster has no store {store:?}: create it with fondaco store create {store}, or check the name")]
@@ -150,6 +202,14 @@ impl EmbeddedError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether nodes of the cluster may have what is not here.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoVersion | Self::Behind { .. } | Self::Format(FormatError::NotHeld { .. })
+        )
     }
 
     /// Whether the same request may succeed later without a change by an operator: the cluster is away.

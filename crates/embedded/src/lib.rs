@@ -1,13 +1,14 @@
-//! The embedded reader: a program reads a batch store from files that it maps itself, without a server.
+//! The embedded reader: a program reads a batch or hybrid store from files that it maps itself, without a server.
 //!
 //! [`Reader::open`] reads the directory of one version. Any number of threads share a reader, and none waits for another.
 //! [`Reader::snapshot`] keeps one version for several calls.
 //!
 //! [`Reader::follow`] keeps a store of a cluster on the local disk: a thread fetches each new version as a node does, and
-//! swaps it in.
+//! swaps it in. Of a hybrid store another one reads the topic of events, by the code that nodes use. What is not here is
+//! asked from the cluster.
 //!
 //! It is not a cache of single keys: a reader holds whole partitions, as `fondaco build` wrote them. It is no member of the
-//! cluster either: a push does not wait for it. Stores that change between versions (hybrid and versioned stores) and graphs are read from a cluster.
+//! cluster either: a push does not wait for it. Versioned stores, which clients write, and graphs are read from a cluster.
 //!
 //! Invariants: a call sees exactly one version, completely written and verified. A damaged byte is an error, and never
 //! data. A key that is reported absent is absent: a key of a partition that is not in the directory is an error.
@@ -41,6 +42,8 @@
 //! ```
 
 mod error;
+mod events;
+mod fallback;
 mod follow;
 mod reader;
 mod scan;
@@ -48,12 +51,14 @@ mod snapshot;
 mod values;
 
 pub use error::EmbeddedError;
+pub use events::StreamProgress;
 pub use follow::{FollowOptions, OnSwap, State, Status, Swap};
 pub use fondaco_admin::Endpoint;
-pub use fondaco_format::{Manifest, Record, Schema, Value};
+pub use fondaco_format::{Manifest, Record, Schema};
+pub use fondaco_stream::LostRecords;
 pub use reader::Reader;
 pub use scan::Scan;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, Value};
 pub use values::Values;
 
 /// The examples of the manual, as tests.

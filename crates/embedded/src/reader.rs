@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::Guard;
-use fondaco_model::{PartitionSet, VersionNumber};
+use fondaco_model::{PartitionSet, StoreName, VersionNumber};
 
 use crate::error::EmbeddedError;
+use crate::fallback::Fallback;
 use crate::follow::{FollowOptions, Following, Shared, Status, follow};
 use crate::scan::Scan;
 use crate::snapshot::{Open, Snapshot, open_version};
 use crate::values::Values;
 
-/// Reads a batch store within this process. Shared by any number of threads; look-ups take no lock.
+/// Reads a store within this process. Shared by any number of threads; look-ups in the files of a version take no lock.
 pub struct Reader {
+    store: StoreName,
+    /// Asked for what is not here.
+    fallback: Option<Fallback>,
     shared: Arc<Shared>,
     /// Dropped with the reader: the thread that follows a store.
     following: Option<Following>,
@@ -28,6 +32,8 @@ impl Reader {
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, EmbeddedError> {
         let open = Open::new(open_version(directory.as_ref())?, None)?;
         Ok(Self {
+            store: open.version.manifest().store.clone(),
+            fallback: None,
             shared: Arc::new(Shared::of_one(open)),
             following: None,
         })
@@ -37,15 +43,26 @@ impl Reader {
     /// version and each later one, and swap it in. Without a version in the directory it returns before the first one is
     /// there: see [`wait_ready`](Self::wait_ready). If the cluster does not answer, it starts without it.
     ///
+    /// Of a hybrid store another thread reads the topic, into an engine in the directory, and a version is swapped in once its stream was
+    /// read as far as nodes demand it (`--max-lag` of the store).
+    ///
     /// # Errors
     /// Another process uses the directory, or it is that of another store. Without a version in the directory also: the
-    /// cluster has no such store, refuses the credentials, or the store is not a batch store of single values.
+    /// cluster has no such store, refuses the credentials, or the store is a versioned one, or a graph.
     pub fn follow(options: FollowOptions) -> Result<Self, EmbeddedError> {
-        let (shared, following) = follow(options)?;
+        let store = options.store.clone();
+        let (shared, following, fallback) = follow(options)?;
         Ok(Self {
+            store,
+            fallback,
             shared,
             following: Some(following),
         })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &StoreName {
+        &self.store
     }
 
     /// Whether the reader follows a store.
@@ -58,12 +75,13 @@ impl Reader {
         self.shared.status()
     }
 
-    /// Waits until a version is there.
+    /// Waits until a version is there, and has read its stream.
     ///
     /// # Errors
     /// [`EmbeddedError::Timeout`] with the reason.
     pub fn wait_ready(&self, timeout: Duration) -> Result<(), EmbeddedError> {
-        self.shared.wait(timeout, |_| self.shared.current.load().is_some())
+        let is_ready = || self.shared.current.load().as_ref().is_some_and(|open| open.answers());
+        self.shared.wait(timeout, |_| is_ready())
     }
 
     /// Waits until it reads this version.
@@ -77,10 +95,20 @@ impl Reader {
     /// The value of a key.
     ///
     /// # Errors
-    /// A damaged file, or a partition that is not held; never a wrong value.
+    /// A damaged file; or the key is not here, and the [fallback](FollowOptions::fallback) is off, or the cluster does not answer. Never a
+    /// wrong value.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, EmbeddedError> {
-        Ok(self.present()?.version.get_owned(key.as_ref())?)
+        let (key, present) = (key.as_ref(), self.present());
+        let Some(fallback) = &self.fallback else {
+            return present?.get(key);
+        };
+        let is_lacking = present.as_ref().is_ok_and(|present| present.lacks_events());
+        match present.and_then(|present| present.get(key)) {
+            Err(here) if here.is_absence() => fallback.get(key, here),
+            Ok(here) if is_lacking => Ok(fallback.get(key, EmbeddedError::NoVersion).unwrap_or(here)),
+            found => found,
+        }
     }
 
     /// The values of many keys, all of one version. Several times faster than single look-ups: memory accesses overlap,
@@ -89,13 +117,18 @@ impl Reader {
     /// # Errors
     /// As [`get`](Self::get), for any of the keys.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Values, EmbeddedError> {
-        Ok(Values::read(&self.present()?.version, keys)?)
+        match (&self.fallback, self.present()) {
+            (None, Ok(present)) => Values::read(&present, keys),
+            (None, Err(error)) => Err(error),
+            (Some(fallback), Ok(present)) => fallback.get_many_beside(&present, keys),
+            (Some(fallback), Err(here)) => fallback.get_all(keys, here),
+        }
     }
 
     /// The records of some partitions of the present version, piece by piece; `None` for all partitions that are held.
     ///
     /// # Errors
-    /// One of the partitions is not held, or the version does not have it.
+    /// One of the partitions is not held, or the version does not have it. The cluster is not asked.
     pub fn scan(&self, partitions: Option<&PartitionSet>) -> Result<Scan, EmbeddedError> {
         self.snapshot()?.scan(partitions)
     }

@@ -1,20 +1,30 @@
 //! One version, for as long as a caller wants it.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use fondaco_format::{Checksum, FormatError, Manifest, Schema, Value, ValueSchema, Version};
-use fondaco_model::{PartitionId, PartitionSet, ValueType, VersionNumber};
+use bytes::Bytes;
+use fondaco_format::{Checksum, FormatError, Manifest, Schema, ValueSchema, Version};
+use fondaco_model::{PartitionId, PartitionSet, SlotPrefix, ValueType, VersionNumber};
 use fondaco_schema::{SchemaError, Schemas, key_of_json, value_to_json};
+use fondaco_stream::Found;
 
 use crate::error::EmbeddedError;
+use crate::events::{Layer, ReadStream, StreamOf, Streams};
+use crate::follow::State;
 use crate::scan::Scan;
 use crate::values::Values;
 
 /// An open version, with its number in the cluster.
 pub(crate) struct Open {
-    pub(crate) version: Version,
+    pub(crate) version: Arc<Version>,
     pub(crate) number: Option<VersionNumber>,
+    /// The events on top of it, if its store is hybrid.
+    pub(crate) layer: Option<Arc<Layer>>,
+    /// Whether it has all partitions.
+    is_whole: bool,
+    slots: SlotPrefix,
     /// The schemas of its values, parsed when they are first needed.
     schemas: OnceLock<Result<Schemas, SchemaError>>,
 }
@@ -39,16 +49,134 @@ impl Open {
                 store: version.manifest().store.clone(),
             }),
             _ => Ok(Self {
-                version,
                 number,
+                layer: None,
+                is_whole: version.held().count() == version.manifest().partitions.get() as usize,
+                slots: SlotPrefix::of(&version.manifest().store),
+                version: Arc::new(version),
                 schemas: OnceLock::new(),
             }),
         }
     }
+
+    /// With the events of the stream on top of it, if its store is hybrid.
+    pub(crate) fn with_events(
+        mut self,
+        streams: &Streams,
+        stream: Option<&StreamOf>,
+        store_created_unix_ms: u64,
+    ) -> Result<Self, EmbeddedError> {
+        if let (Some(stream), Some(number)) = (stream, self.number) {
+            self.layer = Some(streams.layer(&ReadStream {
+                version: &self.version,
+                number,
+                store_created_unix_ms,
+                stream,
+            })?);
+        }
+        Ok(self)
+    }
+
+    /// Whether it answers for all partitions that it holds: it has read their streams.
+    pub(crate) fn answers(&self) -> bool {
+        self.layer.as_ref().is_none_or(|layer| layer.answers())
+    }
+
+    /// Whether it answers, and has read its stream as far as the store demands of a version that begins to answer.
+    pub(crate) fn has_caught_up(&self, stream: Option<&StreamOf>) -> bool {
+        let is_near = |(layer, stream): (&Arc<Layer>, &StreamOf)| layer.has_caught_up(&stream.settings);
+        self.answers() && self.layer.as_ref().zip(stream).is_none_or(is_near)
+    }
+
+    /// The state of a reader that has it, and should.
+    pub(crate) fn state(&self) -> State {
+        match &self.layer {
+            Some(layer) if !layer.answers() => State::CatchingUp,
+            Some(layer) if layer.lacks_events() => State::EventsLost,
+            _ => State::Current,
+        }
+    }
+
+    /// Whether it lacks events that the topic had deleted before they were read.
+    pub(crate) fn lacks_events(&self) -> bool {
+        self.layer.as_ref().is_some_and(|layer| layer.lacks_events())
+    }
+
+    /// Whether it answers for a key.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        let partition = || self.version.manifest().partitions.partition_of(self.slots.slot(key));
+        (self.is_whole || self.version.holds(partition()))
+            && self.layer.as_ref().is_none_or(|layer| layer.overlay().answers(key))
+    }
+
+    /// Why a key is not answered for: its partition is not here, or has yet to read its stream.
+    pub(crate) fn behind(&self, key: &[u8]) -> EmbeddedError {
+        let partition = self.version.manifest().partitions.partition_of(self.slots.slot(key));
+        match self.version.holds(partition) {
+            true => self.behind_stream(),
+            false => FormatError::NotHeld { partition }.into(),
+        }
+    }
+
+    fn behind_stream(&self) -> EmbeddedError {
+        EmbeddedError::Behind {
+            store: self.version.manifest().store.clone(),
+            version: self.number.map_or(0, VersionNumber::get),
+        }
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EmbeddedError> {
+        if let Some(layer) = &self.layer {
+            match layer.find(key)? {
+                Found::Value(value) => return Ok(Some(value.into())),
+                Found::Deleted => return Ok(None),
+                Found::Nothing => {}
+                Found::Behind | Found::Unknown => return Err(self.behind(key)),
+            }
+        }
+        Ok(self.version.get_owned(key)?)
+    }
 }
 
-/// One version of a store: all calls see the same data, whatever the cluster swaps in meanwhile. Its files stay open, and
-/// use the disk, until it is dropped.
+/// A value of a snapshot: in a mapped file of the version, or of an event.
+#[derive(Debug, Clone)]
+pub enum Value<'v> {
+    /// Of the version.
+    Stored(fondaco_format::Value<'v>),
+    /// Of an event on top of it.
+    Event(Bytes),
+}
+
+impl Value<'_> {
+    /// Whether all bytes read of it so far are the verified ones. Call this after the last use of the bytes: a page of
+    /// a mapped file may become unreadable at any time, and is zeros then. If this returns false, the bytes are
+    /// worthless, and the key has to be looked up again.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        match self {
+            Self::Stored(value) => value.is_intact(),
+            Self::Event(_) => true,
+        }
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(value) => value,
+            Self::Event(value) => value,
+        }
+    }
+}
+
+/// One version of a store: all calls see the same data, whatever the cluster swaps in meanwhile; of a hybrid store the same version,
+/// with the events that were read by the time of each call. Once another version was swapped in, and this one is not kept, no more events
+/// are read for it. Its files stay open, and use the disk, until it is dropped.
 #[derive(Clone)]
 pub struct Snapshot(Arc<Open>);
 
@@ -63,7 +191,15 @@ impl Snapshot {
     /// # Errors
     /// A damaged file, or a partition that is not held.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>, EmbeddedError> {
-        Ok(self.0.version.get(key.as_ref())?)
+        if let Some(layer) = &self.0.layer {
+            match layer.find(key.as_ref())? {
+                Found::Value(value) => return Ok(Some(Value::Event(value))),
+                Found::Deleted => return Ok(None),
+                Found::Nothing => {}
+                Found::Behind | Found::Unknown => return Err(self.0.behind(key.as_ref())),
+            }
+        }
+        Ok(self.0.version.get(key.as_ref())?.map(Value::Stored))
     }
 
     /// A copy of the value of a key.
@@ -71,7 +207,7 @@ impl Snapshot {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_owned(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, EmbeddedError> {
-        Ok(self.0.version.get_owned(key.as_ref())?)
+        self.0.get(key.as_ref())
     }
 
     /// The values of many keys: as [`Reader::get_many`](crate::Reader::get_many).
@@ -79,7 +215,7 @@ impl Snapshot {
     /// # Errors
     /// As [`get`](Self::get), for any of the keys.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Values, EmbeddedError> {
-        Ok(Values::read(&self.0.version, keys)?)
+        Values::read(&self.0, keys)
     }
 
     /// The records of some partitions, piece by piece; `None` for all partitions that are held.
@@ -104,6 +240,10 @@ impl Snapshot {
             if !version.holds(partition) {
                 return Err(EmbeddedError::Format(FormatError::NotHeld { partition }));
             }
+            let layer = self.0.layer.as_ref();
+            if layer.is_some_and(|layer| !layer.overlay().ready().contains(partition)) {
+                return Err(self.0.behind_stream());
+            }
         }
         Ok(Scan::new(Arc::clone(&self.0), partitions))
     }
@@ -117,6 +257,9 @@ impl Snapshot {
         let value_type = self.manifest().value_type;
         if !value_type.has_schemas() {
             return Ok(value_to_json(value_type, value)?);
+        }
+        if let Some(layer) = &self.0.layer {
+            return Ok(Some(layer.overlay().rules().load().schemas().decode(value)?.1));
         }
         let parse = || {
             let texts = self.manifest().value_schemas.iter().map(ValueSchema::parts);
@@ -159,7 +302,7 @@ impl Snapshot {
         self.0.version.held().collect()
     }
 
-    /// The number of records in the partitions that are held.
+    /// The number of records of the version in the partitions that are held, without events.
     pub fn records(&self) -> u64 {
         self.0.version.records()
     }

@@ -1,16 +1,20 @@
 //! The cluster, as its control ports describe it: the current version of the store, and the sources of its files.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use fondaco_admin::{AdminError, Client, Endpoint};
 use fondaco_api::{NodeList, StoreResource};
 use fondaco_fetch::{FetchSource, LocationSource, PeerClient, Sources};
 use fondaco_format::Checksum;
-use fondaco_model::{PartitionCount, StoreKind, StoreName, ValueType, VersionNumber};
+use fondaco_model::{PartitionCount, StoreKind, StoreName, StreamSource, ValueType, VersionNumber};
 use fondaco_storage::Location;
+use parking_lot::Mutex;
 
 use crate::error::EmbeddedError;
+use crate::events::StreamOf;
 
 /// The longest time for an answer: the end of a reader waits for it.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -31,6 +35,15 @@ pub(super) struct Target {
     pub(super) partitions: PartitionCount,
     /// The location that it was built into.
     pub(super) source: Option<String>,
+    /// The stream on top of it, if the store is hybrid.
+    pub(super) stream: Option<StreamOf>,
+}
+
+impl Target {
+    /// Whether it is the same version of the same store.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.id, self.store_created_unix_ms) == (other.id, other.store_created_unix_ms)
+    }
 }
 
 /// The store, as the cluster describes it.
@@ -42,13 +55,13 @@ pub(super) enum Seen {
 }
 
 /// The control ports of a cluster.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     store: StoreName,
     endpoints: Vec<Endpoint>,
     /// The client of each endpoint, once it has been asked.
-    clients: Vec<Option<Client>>,
+    clients: Vec<Mutex<Option<Arc<Client>>>>,
     /// The index of the one that is asked first: it answered last.
-    preferred: usize,
+    preferred: AtomicUsize,
     peers: PeerClient,
 }
 
@@ -64,14 +77,30 @@ impl Cluster {
         Ok(Self {
             store: store.clone(),
             endpoints: endpoints.iter().map(impatient).collect(),
-            clients: endpoints.iter().map(|_| None).collect(),
-            preferred: 0,
+            clients: endpoints.iter().map(|_| Mutex::default()).collect(),
+            preferred: AtomicUsize::new(0),
             peers,
         })
     }
 
+    /// The store that is followed.
+    pub(crate) fn store(&self) -> &StoreName {
+        &self.store
+    }
+
+    /// The RESP addresses of the live nodes, and the first endpoint with its credentials.
+    pub(crate) fn seeds(&self) -> Result<(Vec<String>, &Endpoint), AdminError> {
+        let first = &self.endpoints[0];
+        let nodes = self
+            .ask(|client| client.get::<NodeList>("/v1/nodes"))?
+            .nodes
+            .into_iter();
+        let nodes = nodes.filter(|node| node.live).map(|node| node.resp);
+        Ok((first.resp.iter().cloned().chain(nodes).collect(), first))
+    }
+
     /// The current version of the store.
-    pub(super) fn look(&mut self) -> Result<Seen, EmbeddedError> {
+    pub(super) fn look(&self) -> Result<Seen, EmbeddedError> {
         let store = self.store.clone();
         let (found, partitions) = self.ask(|client| {
             let found = client.store(&store)?;
@@ -84,7 +113,7 @@ impl Cluster {
             Ok((found, partitions))
         })?;
         let Some(found) = found else { return Ok(Seen::NoStore) };
-        if found.kind != StoreKind::Batch {
+        if found.kind == StoreKind::Versioned {
             return Err(EmbeddedError::OtherKind {
                 store,
                 kind: found.kind,
@@ -92,6 +121,10 @@ impl Cluster {
         }
         if found.value_type() == ValueType::Graph {
             return Err(EmbeddedError::GraphStore { store });
+        }
+        let source = found.stream.as_ref().and_then(|stream| stream.source.as_ref());
+        if let Some(StreamSource::Log(_)) = source {
+            return Err(EmbeddedError::LogStream { store: found.name });
         }
         let (Some(version), Some(partitions)) = (current(&found), partitions) else {
             return Ok(Seen::NoVersion);
@@ -109,12 +142,13 @@ impl Cluster {
             store_created_unix_ms: found.created_unix_ms,
             partitions,
             source: version.source.clone(),
+            stream: StreamOf::of(&found, version)?,
         }))
     }
 
     /// The sources of a version, in the order of a node: the location that it was built into, if its files can be read
     /// there by name, then the live nodes. Topics of Kafka and uploads are read by nodes only.
-    pub(super) fn sources(&mut self, target: &Target) -> Result<Sources, EmbeddedError> {
+    pub(super) fn sources(&self, target: &Target) -> Result<Sources, EmbeddedError> {
         let location = target
             .source
             .as_ref()
@@ -124,7 +158,7 @@ impl Cluster {
             (Ok(list), _) => list.nodes,
             // The location may be there without the cluster.
             (Err(_), Some(_)) => Vec::new(),
-            (Err(error), None) => return Err(error),
+            (Err(error), None) => return Err(error.into()),
         };
         let mut addresses: Vec<String> = nodes
             .into_iter()
@@ -142,13 +176,13 @@ impl Cluster {
     }
 
     /// Asks the control ports one after the other until one answers. Fails with the error of the first one.
-    fn ask<T>(&mut self, ask: impl Fn(&Client) -> Result<T, AdminError>) -> Result<T, EmbeddedError> {
-        let mut first_error = None;
+    pub(crate) fn ask<T>(&self, ask: impl Fn(&Client) -> Result<T, AdminError>) -> Result<T, AdminError> {
+        let (mut first_error, preferred) = (None, self.preferred.load(Relaxed));
         for step in 0..self.clients.len() {
-            let at = (self.preferred + step) % self.clients.len();
-            match self.client(at).and_then(&ask) {
+            let at = (preferred + step) % self.clients.len();
+            match self.client(at).and_then(|client| ask(&client)) {
                 Ok(answer) => {
-                    self.preferred = at;
+                    self.preferred.store(at, Relaxed);
                     return Ok(answer);
                 }
                 Err(error) => {
@@ -156,14 +190,16 @@ impl Cluster {
                 }
             }
         }
-        Err(first_error.map_or(EmbeddedError::NoEndpoint, EmbeddedError::Admin))
+        Err(first_error.expect("there is an endpoint, and its answer was none"))
     }
 
-    fn client(&mut self, at: usize) -> Result<&Client, AdminError> {
-        if self.clients[at].is_none() {
-            self.clients[at] = Some(self.endpoints[at].client()?);
-        }
-        Ok(self.clients[at].as_ref().expect("it was made in the line before"))
+    fn client(&self, at: usize) -> Result<Arc<Client>, AdminError> {
+        let mut client = self.clients[at].lock();
+        let known = match client.take() {
+            Some(known) => known,
+            None => Arc::new(self.endpoints[at].client()?),
+        };
+        Ok(Arc::clone(client.insert(known)))
     }
 }
 

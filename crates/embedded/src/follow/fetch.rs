@@ -2,6 +2,7 @@
 //! with equal files linked from the versions that are there.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fondaco_fetch::{FetchControl, FetchError, FetchPlan, FetchTarget, FetchTuning, PageCache, Sources};
 use fondaco_format::FormatError;
@@ -9,6 +10,7 @@ use fondaco_model::{HistogramSnapshot, PartitionSet, StoreName};
 
 use super::cluster::Target;
 use crate::error::EmbeddedError;
+use crate::events::Streams;
 use crate::snapshot::{Open, open_version};
 
 /// A version to bring.
@@ -25,6 +27,7 @@ pub(super) struct Job {
     pub(super) damaged: PartitionSet,
     pub(super) rate_limit_bytes_per_second: Option<u64>,
     pub(super) reserve_bytes: u64,
+    pub(super) streams: Arc<Streams>,
 }
 
 /// The files that a version lacks.
@@ -34,8 +37,14 @@ enum Lacking {
 }
 
 impl Job {
-    /// Opens the version, after fetching what is missing or damaged.
+    /// Opens the version, after fetching what is missing or damaged, with the events on top of it.
     pub(super) fn run(&self, sources: &Sources, control: &FetchControl) -> Result<Open, EmbeddedError> {
+        let open = self.fetched(sources, control)?;
+        let created_unix_ms = self.target.store_created_unix_ms;
+        open.with_events(&self.streams, self.target.stream.as_ref(), created_unix_ms)
+    }
+
+    fn fetched(&self, sources: &Sources, control: &FetchControl) -> Result<Open, EmbeddedError> {
         let lacking = match self.version_dir.is_dir() {
             true => match self.open()? {
                 Ok(open) if self.damaged.is_empty() => return Ok(open),

@@ -1,5 +1,5 @@
 //! The thread that follows a store. It asks the cluster for the current version, has it fetched by another thread, and
-//! swaps it in. It answers a rollback while a fetch is under way.
+//! swaps it in; that of a hybrid store once the stream on top of it was read. It answers a rollback while a fetch is under way.
 //!
 //! Level-triggered: after each event it compares what is here with the current version of the cluster, and begins the
 //! next step.
@@ -19,8 +19,10 @@ use super::cluster::{Cluster, Seen, Target, VersionId};
 use super::fetch::Job;
 use super::options::{FollowOptions, Swap};
 use super::place::{Place, Remembered};
-use super::status::{Facts, Shared, State};
+use super::status::{Shared, State};
 use crate::error::EmbeddedError;
+use crate::events::{Layer, StreamOf, Streams, StreamsOptions};
+use crate::fallback::Fallback;
 use crate::snapshot::{Open, open_version};
 
 /// The pause before the first retry of a fetch; each further one is twice as long.
@@ -46,14 +48,34 @@ impl Drop for Following {
 enum Event {
     Stop,
     Fetched(Box<Result<Open, EmbeddedError>>),
+    /// More partitions have read their stream.
+    Ready,
 }
 
 /// A version that is or was current here.
 struct Held {
     id: VersionId,
     store_created_unix_ms: u64,
+    stream: Option<StreamOf>,
     /// `None` if it was not opened since the start.
     open: Option<Arc<Open>>,
+}
+
+impl Held {
+    /// Whether it is the version with these events on top. Another store may have a version with the same content.
+    fn is_of(&self, target: &Target) -> bool {
+        let is_same_store = self.store_created_unix_ms == target.store_created_unix_ms;
+        self.id == target.id
+            && match (&self.stream, &target.stream) {
+                (None, None) => true,
+                (Some(own), Some(other)) => is_same_store && own.events == other.events,
+                _ => false,
+            }
+    }
+
+    fn layer(&self) -> Option<&Arc<Layer>> {
+        self.open.as_ref()?.layer.as_ref()
+    }
 }
 
 /// A version that waits for its last reader, and then for its deletion.
@@ -65,7 +87,7 @@ struct Retired {
 
 /// A fetch under way.
 struct Running {
-    id: VersionId,
+    target: Target,
     control: Arc<FetchControl>,
     thread: JoinHandle<()>,
 }
@@ -80,11 +102,14 @@ struct Retry {
 struct Follower {
     options: FollowOptions,
     place: Place,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
+    streams: Arc<Streams>,
     shared: Arc<Shared>,
     sender: Sender<Event>,
     target: Option<Target>,
     current: Option<Held>,
+    /// A version whose files are here, and whose stream has yet to be read.
+    next: Option<(Target, Arc<Open>)>,
     /// Former versions, the last current one first.
     kept: Vec<Held>,
     retired: Vec<Retired>,
@@ -93,22 +118,38 @@ struct Follower {
 }
 
 /// Locks the directory, opens the last version there, and starts the thread.
-pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following), EmbeddedError> {
+pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following, Option<Fallback>), EmbeddedError> {
     // A fetch has hundreds of files open, and so has each open version of many chunks.
     fondaco_os::process::raise_open_files_limit();
     let place = Place::open(&options.directory, &options.store)?;
-    let (current, kept) = open_last(&place)?;
-    let cluster = Cluster::new(&options.endpoints, &options.store)?;
-    let shared = Arc::new(Shared::following(current.as_ref().and_then(|held| held.open.clone())));
+    let cluster = Arc::new(Cluster::new(&options.endpoints, &options.store)?);
     let (sender, receiver) = mpsc::channel();
+    let (remembered, schemas) = place.remembered()?;
+    let woken = sender.clone();
+    let streams = StreamsOptions {
+        store: options.store.clone(),
+        root: place.root().to_owned(),
+        kafka: options.kafka.clone(),
+        memory_bytes: options.events_memory_bytes,
+        disk_reserve_bytes: options.reserve_bytes / 2,
+        // At the end of the reader, there is no receiver.
+        on_ready: Arc::new(move || _ = woken.send(Event::Ready)),
+        schemas,
+    };
+    let streams = Arc::new(Streams::new(streams, Arc::clone(&cluster)));
+    let (current, kept) = open_last(&place, remembered, &streams)?;
+    let shared = Arc::new(Shared::following(current.as_ref().and_then(|held| held.open.clone())));
+    let fallback = options.fallback.then(|| Fallback::new(Arc::clone(&cluster)));
     let mut follower = Follower {
         options,
         place,
         cluster,
+        streams,
         shared: Arc::clone(&shared),
         sender: sender.clone(),
         target: None,
         current,
+        next: None,
         kept,
         retired: Vec::new(),
         running: None,
@@ -142,17 +183,22 @@ pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following),
         events: sender,
         thread: Some(thread),
     };
-    Ok((shared, following))
+    Ok((shared, following, fallback))
 }
 
 /// The last version that can be opened, and those before it.
-fn open_last(place: &Place) -> Result<(Option<Held>, Vec<Held>), EmbeddedError> {
+fn open_last(
+    place: &Place,
+    remembered: Vec<Remembered>,
+    streams: &Streams,
+) -> Result<(Option<Held>, Vec<Held>), EmbeddedError> {
     let (mut current, mut others) = (None, Vec::new());
-    for remembered in place.remembered()? {
+    for remembered in remembered {
         let id = remembered.id();
         let mut held = Held {
             id,
             store_created_unix_ms: remembered.store_created_unix_ms,
+            stream: remembered.stream,
             open: None,
         };
         if current.is_some() {
@@ -161,10 +207,11 @@ fn open_last(place: &Place) -> Result<(Option<Held>, Vec<Held>), EmbeddedError> 
         }
         let dir = place.version_dir(id);
         let opened = open_version(&dir).and_then(|mut version| version.warm_and_close().map(|()| version));
-        match opened
+        let opened = opened
             .map_err(EmbeddedError::from)
             .and_then(|version| Open::new(version, Some(id.number)))
-        {
+            .and_then(|open| open.with_events(streams, held.stream.as_ref(), held.store_created_unix_ms));
+        match opened {
             Ok(open) => {
                 held.open = Some(Arc::new(open));
                 current = Some(held);
@@ -181,9 +228,12 @@ impl Follower {
         loop {
             self.act();
             self.bury();
+            self.feed();
+            self.remember_schemas();
             match events.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::Fetched(result)) => self.fetched(*result),
+                Ok(Event::Ready) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     // An error is part of the status, and the next look may succeed.
                     let _ = self.look();
@@ -191,6 +241,8 @@ impl Follower {
                 }
             }
         }
+        self.streams.close();
+        self.remember_schemas();
         if let Some(running) = self.running.take() {
             running.control.interrupt();
             // Its last event has no receiver any more, and a panic was printed.
@@ -218,7 +270,9 @@ impl Follower {
                     Seen::NoVersion => Some(State::NoVersion),
                     // The next step tells more.
                     Seen::Target(_) => match facts.state {
-                        Some(State::Current | State::Fetching | State::Retrying) => facts.state,
+                        Some(
+                            State::Current | State::Fetching | State::Retrying | State::CatchingUp | State::EventsLost,
+                        ) => facts.state,
                         _ if retries => Some(State::Retrying),
                         _ => Some(State::Fetching),
                     },
@@ -241,17 +295,23 @@ impl Follower {
             self.stop_fetch();
             return;
         };
-        if self.current.as_ref().is_some_and(|held| held.id == target.id) {
+        if self.next.as_ref().is_some_and(|(next, _)| !next.is_same(&target)) {
+            self.next = None;
+        }
+        let next = self.next.as_ref().map(|(_, open)| Arc::clone(open));
+        if let Some(held) = self.current.as_ref().filter(|held| held.is_of(&target)) {
+            let state = held.open.as_ref().map_or(State::Current, |open| open.state());
+            self.next = None;
             self.adopt(&target);
             let lacking = self.lacking(&target);
             if lacking.is_empty() {
                 self.stop_fetch();
-                self.shared.change(Facts::settle);
+                self.shared.change(|facts| facts.settle(state));
             } else {
                 self.fetch(target, lacking);
             }
-        } else if let Some(open) = self.take_open(target.id) {
-            self.swap(open, &target);
+        } else if let Some(open) = self.take_open(&target).or(next) {
+            self.swap_when_ready(open, target);
         } else {
             self.fetch(target, PartitionSet::EMPTY);
         }
@@ -282,20 +342,68 @@ impl Follower {
     }
 
     /// A former version that is still open.
-    fn take_open(&mut self, id: VersionId) -> Option<Arc<Open>> {
-        let of_kept = self.kept.iter().find(|held| held.id == id);
+    fn take_open(&mut self, target: &Target) -> Option<Arc<Open>> {
+        let of_kept = self.kept.iter().find(|held| held.is_of(target));
         let of_retired = self
             .retired
             .iter()
             .map(|retired| &retired.held)
-            .find(|held| held.id == id);
+            .find(|held| held.is_of(target));
         of_kept.or(of_retired)?.open.clone()
+    }
+
+    /// Swaps a version in once the stream on top of it was read.
+    fn swap_when_ready(&mut self, open: Arc<Open>, target: Target) {
+        // A repaired version answers as it did.
+        let is_here = self.current.as_ref().is_some_and(|held| held.is_of(&target));
+        if is_here || open.has_caught_up(target.stream.as_ref()) {
+            self.next = None;
+            self.swap(open, &target);
+            return;
+        }
+        let error = open.layer.as_ref().and_then(|layer| layer.progress().error);
+        self.shared.change(|facts| {
+            if facts.state != Some(State::Unreachable) {
+                (facts.state, facts.error) = (Some(State::CatchingUp), error);
+            }
+        });
+        self.next = Some((target, open));
+    }
+
+    /// The layers of the versions that are current, kept, or next.
+    fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
+        let held = self.current.iter().chain(&self.kept).filter_map(Held::layer);
+        held.chain(self.next.iter().filter_map(|(_, open)| open.layer.as_ref()))
+    }
+
+    /// Has the streams of these versions read.
+    fn feed(&self) {
+        let settings = self.target.as_ref().and_then(|target| target.stream.as_ref());
+        for layer in self.layers() {
+            layer.check();
+            if let Some(stream) = settings {
+                layer.set(&stream.settings);
+            }
+        }
+        if let Err(error) = self.streams.feed(self.layers()) {
+            self.shared.change(|facts| facts.error = Some(error.to_string()));
+        }
+    }
+
+    /// Remembers schemas that are new: one that a value has must be known after a start without the cluster.
+    fn remember_schemas(&self) {
+        if self.streams.has_new_schemas() && self.current.is_some() {
+            match self.remember() {
+                Ok(()) => self.streams.note_remembered(),
+                Err(error) => tracing::error!(store = %self.options.store, %error, "schemas cannot be remembered"),
+            }
+        }
     }
 
     /// Begins a fetch, unless it runs, or failed a moment ago.
     fn fetch(&mut self, target: Target, damaged: PartitionSet) {
         if let Some(running) = &self.running {
-            if running.id != target.id {
+            if !running.target.is_same(&target) {
                 // Its end is an event.
                 running.control.cancel();
             }
@@ -315,7 +423,7 @@ impl Follower {
 
     fn begin(&mut self, target: Target, damaged: PartitionSet) -> Result<(), EmbeddedError> {
         let id = target.id;
-        self.clean(id)?;
+        self.clean(&target)?;
         let sources = self.cluster.sources(&target)?;
         let siblings = self.current.iter().chain(&self.kept).filter(|held| held.id != id);
         let job = Job {
@@ -327,7 +435,8 @@ impl Follower {
             damaged,
             rate_limit_bytes_per_second: self.options.rate_limit_bytes_per_second,
             reserve_bytes: self.options.reserve_bytes,
-            target,
+            streams: Arc::clone(&self.streams),
+            target: target.clone(),
         };
         let control = Arc::new(FetchControl::new(SystemClock));
         let (sender, theirs) = (self.sender.clone(), Arc::clone(&control));
@@ -348,7 +457,11 @@ impl Follower {
             facts.control = Some(Arc::clone(&control));
             facts.state = Some(State::Fetching);
         });
-        self.running = Some(Running { id, control, thread });
+        self.running = Some(Running {
+            target,
+            control,
+            thread,
+        });
         Ok(())
     }
 
@@ -364,12 +477,12 @@ impl Follower {
         // It has sent its last event.
         let _ = running.thread.join();
         self.shared.change(|facts| facts.control = None);
-        let target = self.target.clone().filter(|target| target.id == running.id);
+        let target = self.target.clone().filter(|target| target.is_same(&running.target));
         match (result, target) {
-            (Ok(open), Some(target)) => self.swap(Arc::new(open), &target),
+            (Ok(open), Some(target)) => self.swap_when_ready(Arc::new(open), target),
             // The cluster has gone to another version meanwhile.
             (Ok(_), None) | (Err(EmbeddedError::Fetch(FetchError::Cancelled | FetchError::Interrupted)), _) => {}
-            (Err(error), _) => self.failed(running.id, &error),
+            (Err(error), _) => self.failed(running.target.id, &error),
         }
     }
 
@@ -400,6 +513,7 @@ impl Follower {
         let now = Held {
             id,
             store_created_unix_ms: target.store_created_unix_ms,
+            stream: target.stream.clone(),
             open: Some(Arc::clone(&open)),
         };
         let before = self.current.replace(now);
@@ -427,12 +541,7 @@ impl Follower {
             .partition(|held| held.store_created_unix_ms == store);
         self.kept = kept;
         given_up.extend(self.kept.drain(self.options.keep.min(self.kept.len())..));
-        let remembered = self.current.iter().chain(&self.kept).map(|held| Remembered {
-            version: held.id.number,
-            checksum: held.id.checksum,
-            store_created_unix_ms: held.store_created_unix_ms,
-        });
-        if let Err(error) = self.place.remember(remembered.collect()) {
+        if let Err(error) = self.remember() {
             // The version is served all the same. A start without the cluster opens the one before.
             tracing::error!(store = %self.options.store, %error, "the current version cannot be remembered");
             self.kept.extend(given_up);
@@ -444,8 +553,19 @@ impl Follower {
         }
     }
 
+    fn remember(&self) -> Result<(), EmbeddedError> {
+        let remembered = self.current.iter().chain(&self.kept).map(|held| Remembered {
+            version: held.id.number,
+            checksum: held.id.checksum,
+            store_created_unix_ms: held.store_created_unix_ms,
+            stream: held.stream.clone(),
+        });
+        self.place.remember(remembered.collect(), self.streams.schemas())
+    }
+
     /// Drops and deletes versions that no reader has any more.
     fn bury(&mut self) {
+        let before = self.retired.len();
         self.retired.retain_mut(|retired| {
             // A count of one cannot rise again: there is no other reference to clone.
             if retired
@@ -465,10 +585,31 @@ impl Follower {
             }
             false
         });
+        if self.retired.len() < before {
+            self.delete_events(None);
+        }
+    }
+
+    /// Deletes the events on top of versions that are not here any more.
+    fn delete_events(&self, wanted: Option<&Target>) {
+        let held = self.current.iter().chain(&self.kept);
+        let held = held.chain(self.retired.iter().map(|retired| &retired.held));
+        let held = held.map(|held| (held.store_created_unix_ms, held.id.number));
+        let targets = wanted
+            .into_iter()
+            .chain(self.running.iter().map(|running| &running.target));
+        let targets = targets.chain(self.next.iter().map(|(target, _)| target));
+        let targets = targets.map(|target| (target.store_created_unix_ms, target.id.number));
+        let needed: Vec<_> = held.chain(targets).collect();
+        if let Err(error) = self.streams.keep_only(&needed) {
+            tracing::warn!(store = %self.options.store, %error, "cannot delete events of versions that are gone");
+        }
     }
 
     /// Deletes what earlier fetches and processes have left, except for this version.
-    fn clean(&self, id: VersionId) -> Result<(), EmbeddedError> {
+    fn clean(&self, target: &Target) -> Result<(), EmbeddedError> {
+        let id = target.id;
+        self.delete_events(Some(target));
         let held = self.current.iter().chain(&self.kept);
         let ids = held
             .chain(self.retired.iter().map(|retired| &retired.held))

@@ -14,6 +14,7 @@ mod options;
 mod place;
 mod status;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use follower::{Following, follow};
 pub use options::{FollowOptions, OnSwap, Swap};
 pub(crate) use status::Shared;

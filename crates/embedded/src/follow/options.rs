@@ -1,5 +1,6 @@
 //! The options of a reader that follows a store.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub struct Swap {
 pub struct FollowOptions {
     /// The control ports that are asked, in turn: of any processes of one cluster, with the credentials.
     pub endpoints: Vec<Endpoint>,
-    /// The store, of kind batch.
+    /// The store, of kind batch or hybrid.
     pub store: StoreName,
     /// A directory of its own, which is created if needed. One process at a time uses it.
     pub directory: PathBuf,
@@ -42,6 +43,13 @@ pub struct FollowOptions {
     pub retry_max: Duration,
     /// Called after each swap.
     pub on_swap: Option<OnSwap>,
+    /// Whether the nodes of the cluster are asked for what is not here: before the first version is, for partitions that are not held,
+    /// and while a stream has yet to be read.
+    pub fallback: bool,
+    /// Properties of librdkafka, such as `security.protocol`, for the topic of a hybrid store.
+    pub kafka: BTreeMap<String, String>,
+    /// The limit of memory for the events of a hybrid store, in bytes: half of it for keys, and half for values.
+    pub events_memory_bytes: u64,
 }
 
 impl FollowOptions {
@@ -58,6 +66,9 @@ impl FollowOptions {
             poll_interval: Duration::from_secs(1),
             retry_max: Duration::from_secs(30),
             on_swap: None,
+            fallback: true,
+            kafka: BTreeMap::new(),
+            events_memory_bytes: 256 << 20,
         }
     }
 

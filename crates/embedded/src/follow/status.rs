@@ -9,6 +9,7 @@ use fondaco_model::VersionNumber;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::EmbeddedError;
+use crate::events::StreamProgress;
 use crate::snapshot::Open;
 
 /// The state of a reader that follows a store.
@@ -18,6 +19,12 @@ pub enum State {
     Current,
     /// It fetches the current version, or damaged files of it. It still reads the version before.
     Fetching,
+    /// It has the files of the current version of a hybrid store, and reads the stream on top of it. It still reads the version before,
+    /// if there is one.
+    CatchingUp,
+    /// It has the current version of a hybrid store, but the topic had deleted events before they were read: see
+    /// [`StreamProgress::lost`]. It ends when a version that has their effects is swapped in.
+    EventsLost,
     /// A fetch failed, and will be retried.
     Retrying,
     /// No control port answers, or none answers as it should.
@@ -36,6 +43,8 @@ impl State {
         match self {
             Self::Current => "current",
             Self::Fetching => "fetching",
+            Self::CatchingUp => "catching up",
+            Self::EventsLost => "events lost",
             Self::Retrying => "retrying",
             Self::Unreachable => "unreachable",
             Self::NoStore => "no store",
@@ -60,6 +69,8 @@ pub struct Status {
     pub error: Option<String>,
     /// How long ago the cluster answered last; `None` if it has not answered since the start.
     pub contact_age: Option<Duration>,
+    /// How far the stream on top of the version was read; `None` for batch stores, and before the first version.
+    pub stream: Option<StreamProgress>,
 }
 
 /// The state that both sides share.
@@ -80,10 +91,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Records that the current version of the cluster is here. Whether the cluster answers is another matter.
-    pub(super) fn settle(&mut self) {
+    /// Records the state of the current version of the cluster, which is here. Whether the cluster answers is another matter.
+    pub(super) fn settle(&mut self, state: State) {
         if self.state != Some(State::Unreachable) {
-            self.state = Some(State::Current);
+            self.state = Some(state);
             self.error = None;
         }
     }
@@ -114,8 +125,8 @@ impl Shared {
     /// Replaces the present version by the current one of the cluster.
     pub(super) fn swap(&self, open: Arc<Open>) {
         self.change(|facts| {
+            facts.settle(open.state());
             self.current.store(Some(open));
-            facts.settle();
         });
     }
 
@@ -134,6 +145,8 @@ impl Shared {
     }
 
     fn status_of(&self, facts: &Facts) -> Status {
+        let current = self.current.load();
+        let stream = current.as_ref().and_then(|open| open.layer.as_ref());
         Status {
             state: facts.state.unwrap_or(State::Unreachable),
             version: self.version(),
@@ -141,6 +154,7 @@ impl Shared {
             progress: facts.control.as_ref().map(|control| control.progress()),
             error: facts.error.clone(),
             contact_age: facts.contact.map(|contact| contact.elapsed()),
+            stream: stream.map(|layer| layer.progress()),
         }
     }
 

@@ -28,7 +28,7 @@ fn dirs(directory: &Path, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// The example program, as a process of its own.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
 }
@@ -43,7 +43,7 @@ impl Program {
         command
     }
 
-    fn start(node: &Node, bytes_per_second: Option<u64>) -> Self {
+    pub(crate) fn start(node: &Node, bytes_per_second: Option<u64>) -> Self {
         let mut command = Self::command(node);
         command.args(bytes_per_second.map(|rate| rate.to_string()));
         Self::spawn(&mut command)
@@ -63,17 +63,17 @@ impl Program {
         Self { child, lines }
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap()
     }
 
     /// Looks a key up in the program: the version and the value.
-    fn ask(&mut self, key: &str) -> String {
+    pub(crate) fn ask(&mut self, key: &str) -> String {
         writeln!(self.child.stdin.as_ref().unwrap(), "{key}").unwrap();
         self.line()
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

@@ -5,4 +5,5 @@ mod faults;
 mod follow;
 mod node;
 mod open;
+mod streams;
 mod versions;

@@ -34,6 +34,13 @@ impl Node {
     }
 
     pub(crate) fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let node = Self::start_empty(change);
+        node.create(STORE, StoreKind::Batch);
+        node
+    }
+
+    /// Without a store.
+    pub(crate) fn start_empty(change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::local(dir.path().join("node"), PARTITIONS.try_into().unwrap());
         config.resp_listen = ([127, 0, 0, 1], 0).into();
@@ -48,7 +55,6 @@ impl Node {
             dir,
         };
         node.run();
-        node.create(STORE, StoreKind::Batch);
         node
     }
 
@@ -118,7 +124,15 @@ impl Node {
         let mut options = FollowOptions::new(self.endpoint(), store(), self.directory());
         options.poll_interval = Duration::from_millis(50);
         options.reserve_bytes = 0;
+        options.fallback = false;
         options
+    }
+
+    /// A connection to its RESP port.
+    pub(crate) fn redis(&self) -> redis::Connection {
+        let address = self.running.as_ref().and_then(Running::resp_addr).unwrap();
+        let client = redis::Client::open(format!("redis://{address}")).unwrap();
+        client.get_connection().unwrap()
     }
 
     /// A reader that follows the store.
