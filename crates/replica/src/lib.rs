@@ -7,6 +7,7 @@
 //!   in groups (group commit). Writes of keys that only this node owns need no coordinator;
 //! - `reads`: at once from memory, otherwise on threads of their own;
 //! - `anti_entropy`: builds hash trees, compares partitions with other nodes, and collects tombstones;
+//! - `changes`: change capture, for clients that follow a partition;
 //! - `hints`: kept for absent nodes, and handed off when they return;
 //! - `membership`: the stores and partitions that the node holds, dropped stores, and lost data;
 //! - [`DrivenReplicas`]: the same without threads, on any [`Host`]: a simulation decides when writes are committed and
@@ -21,6 +22,7 @@
 
 mod anti_entropy;
 mod background;
+mod changes;
 mod disk_space;
 mod driven;
 mod error;
@@ -41,6 +43,7 @@ mod worker;
 mod writes;
 
 pub use anti_entropy::exchange;
+pub use changes::{ChangePosition, Changes, ChangesError, ChangesFrom, RecordChange};
 pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
 pub use host::Host;

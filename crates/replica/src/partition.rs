@@ -15,6 +15,7 @@ use fondaco_model::versioned::{Compared, HashTree};
 use fondaco_model::{NodeId, PartitionCount, PartitionId};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::changes::Followed;
 use crate::table_key::within;
 
 /// How many changes are remembered while a tree is built. If there are more, it is built again.
@@ -46,6 +47,8 @@ pub(crate) struct Partition {
     /// Damaged records that were found: the positions of their keys, and the digests of their present bytes.
     damaged: Mutex<BTreeSet<(u64, u64)>>,
     exchanges: Mutex<Exchanges>,
+    /// Its latest changes, while clients follow them.
+    pub(crate) followed: Followed,
     /// When another node last asked for its tree, to compare it with its own.
     asked: Mutex<Option<Instant>>,
 }
@@ -121,6 +124,7 @@ impl Partition {
             tree: Mutex::default(),
             damaged: Mutex::default(),
             exchanges: Mutex::default(),
+            followed: Followed::default(),
             asked: Mutex::default(),
         }
     }
@@ -155,6 +159,7 @@ impl Partition {
         let halves = self
             .halves
             .get_or_init(|| [half(2 * self.id.get()), half(2 * self.id.get() + 1)]);
+        self.followed.end();
         // A loss that was found meanwhile: either it finds the halves, or they find it.
         fence(SeqCst);
         if self.is_behind() {
@@ -210,6 +215,7 @@ impl Partition {
     pub(crate) fn give_up(&self) {
         self.is_cleared.store(false, Relaxed);
         self.is_held.store(false, Relaxed);
+        self.followed.end();
         self.exchanges().begin_turn();
     }
 
@@ -222,6 +228,7 @@ impl Partition {
     pub(crate) fn fall_behind(&self) {
         self.is_behind.store(true, Release);
         fence(SeqCst);
+        self.followed.end();
         self.exchanges().begin_turn();
         self.halves
             .get()

@@ -388,6 +388,7 @@ impl Shared {
             move_bytes_per_second: AtomicU64::new(0),
             growing: Signal::new(&host),
             dropping: Dropping::new(Signal::new(&host)),
+            change_logs: Arc::default(),
             started: host.now(),
             host,
             options,

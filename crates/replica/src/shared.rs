@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) move_bytes_per_second: AtomicU64,
     pub(crate) growing: Arc<Signal>,
     pub(crate) dropping: Dropping,
+    /// How many partitions are followed.
+    pub(crate) change_logs: Arc<AtomicUsize>,
     pub(crate) started: Instant,
 }
 

@@ -36,6 +36,7 @@ pub(crate) async fn run(mut background: Background) {
                 if background.has_ended() {
                     return;
                 }
+                crate::changes::compare(shared, &holding, store, partition);
                 if partition.wants_tree() && !store.is_gone() && grow(background, store, partition).await.is_none() {
                     // It failed, and is retried after a while.
                     shared.between(shared.shard_of(partition), {

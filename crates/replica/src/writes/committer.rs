@@ -268,9 +268,9 @@ fn gave_up(shared: &Shared, shard: usize) {
     shared.metrics.add(ReplicaCounter::Panics, 1);
     for store in shared.holding.load().stores.values() {
         let own = |partition: &&Arc<Partition>| shared.shard_of(partition) == shard;
-        store
-            .all_partitions()
-            .filter(own)
-            .for_each(|partition| partition.forget_tree());
+        store.all_partitions().filter(own).for_each(|partition| {
+            partition.forget_tree();
+            partition.followed.end();
+        });
     }
 }

@@ -258,6 +258,7 @@ impl Group<'_> {
             before: digest,
             after: Some(Record::stated_digest(pair.value())),
         };
+        self.follow(&place.partition, place.position, &pair);
         self.changes.push((place.partition, change));
         self.batch_of(store).put_pair_at(&*store.table, pair, spot);
         Ok(())

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use fondaco_model::versioned::{Dot, Record};
 use fondaco_protocol::replica::ReplicaReply;
+use fondaco_replica::ChangesFrom;
 
+use crate::changes::{Follower, records};
 use crate::cluster::{Cluster, ask, node, put, putting, quiet, value};
 use crate::one_node::{on_disk, open_on};
 
@@ -102,6 +104,32 @@ fn nothing_is_lost_that_was_acknowledged_by_the_log() {
 fn nothing_is_lost_that_was_acknowledged_by_the_disk() {
     nothing_acknowledged_is_lost("fsync", "disk");
     nothing_acknowledged_is_lost("fsync", "log");
+}
+
+#[test]
+fn what_a_follower_gets_after_a_kill_is_the_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut follower = Follower::new(&open_on(dir.path(), "log", "log"), &ChangesFrom::Start);
+    let mut before = BTreeMap::new();
+    for round in 0..4 {
+        let mut said = write_and_kill(dir.path(), "log", "log", round);
+        let cluster = open_on(dir.path(), "log", "log");
+        follower.all.clear();
+        follower.read_all(&cluster, 1);
+        let now = records(&cluster, 1);
+        let changed = now.iter().filter(|(key, record)| before.get(*key) != Some(*record));
+        let changed: Vec<_> = changed.map(|(key, record)| (key.clone(), record.clone())).collect();
+        let mut returned: Vec<_> = follower
+            .all
+            .iter()
+            .map(|(_, key, record)| (key.clone(), record.clone()))
+            .collect();
+        returned.sort_by(|(one, _), (other, _)| one.cmp(other));
+        assert_eq!(returned, changed, "in round {round}");
+        said.retain(|key, _| !follower.last.contains_key(key.as_bytes()));
+        assert!(said.is_empty(), "acknowledged, and not returned: {said:?}");
+        before = now;
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The replicas of nodes: what they store, what survives, and how they converge.
 
+mod changes;
 mod cluster;
 mod counters;
 mod direct;

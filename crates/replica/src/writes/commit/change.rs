@@ -254,6 +254,7 @@ impl Group<'_> {
             self.check_key(store, pair.key())?;
         }
         self.note(place, before, Some(Record::stated_digest(&after)));
+        self.follow(&place.partition, place.position, &pair);
         self.batch_of(store).put_pair(&*store.table, pair);
         Ok(after)
     }

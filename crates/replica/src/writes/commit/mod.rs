@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, WriteBatch};
+use fondaco_engine::{Engine, EngineError, Pair, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, RecordError, Update, VectorClock};
 use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
+use crate::changes::LoggedChange;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
@@ -81,6 +82,8 @@ pub(crate) struct Group<'a> {
     /// One for each engine with writes.
     batches: Vec<Batch>,
     pub(crate) changes: Vec<(Arc<Partition>, Change)>,
+    /// Changes of partitions that clients follow.
+    followed: Vec<(Arc<Partition>, LoggedChange)>,
     outcomes: Vec<Outcome>,
     /// The nodes that got hints, and the times of these.
     hinted: Vec<(NodeId, u64)>,
@@ -134,6 +137,7 @@ impl<'a> Group<'a> {
             space: None,
             batches: Vec::new(),
             changes: Vec::new(),
+            followed: Vec::new(),
             outcomes: Vec::new(),
             hinted: Vec::new(),
         }
@@ -232,7 +236,11 @@ impl<'a> Group<'a> {
                 records.iter_mut().for_each(|(place, _)| place.follow());
                 // Partitions that are no longer held are deleted anyway.
                 let held = records.into_iter().filter(|(place, _)| place.partition.is_held());
-                self.merge_all(store, held, false)
+                let followed = self.followed.len();
+                let merged = self.merge_all(store, held, false);
+                // Clients know when values expire.
+                self.followed.truncate(followed);
+                merged
             }
             Task::Hint(node, records) => {
                 for (_, record) in &records {
@@ -296,6 +304,19 @@ impl<'a> Group<'a> {
         Ok(ReplicaReply::Done)
     }
 
+    /// Notes the new record of a key for clients that follow its partition.
+    pub(crate) fn follow(&mut self, partition: &Arc<Partition>, position: u64, pair: &Pair) {
+        // Its halves, after a split, have logs of their own.
+        let partition = partition.now(position);
+        if partition.followed.is_followed() {
+            let change = LoggedChange {
+                table_key: Bytes::copy_from_slice(pair.key()),
+                record: pair.shared_value(),
+            };
+            self.followed.push((Arc::clone(partition), change));
+        }
+    }
+
     pub(crate) fn batch_of(&mut self, store: &HeldStore) -> &mut WriteBatch {
         self.batch(store.engine_at)
     }
@@ -334,6 +355,13 @@ impl<'a> Group<'a> {
                 true => partition.changed(changes.iter().map(|(_, change)| *change)),
                 // It is unknown which of its writes were made.
                 false => partition.forget_tree(),
+            }
+        }
+        for changes in self.followed.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
+            let followed = &changes[0].0.followed;
+            match is_whole {
+                true => followed.add(changes.iter().map(|(_, change)| change.clone()), self.now_unix_ms),
+                false => followed.end(),
             }
         }
         // Only now there are hints to deliver.
