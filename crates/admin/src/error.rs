@@ -139,8 +139,8 @@ impl AdminError {
         }
     }
 
-    /// Whether the data center may be down: no process answers, or it has lost its coordination service.
+    /// Whether the data center may be down: no process answers, its answer broke off, or it has lost its coordination service.
     pub fn is_away(&self) -> bool {
-        ["unreachable", "unavailable"].contains(&self.code())
+        ["unreachable", "unavailable"].contains(&self.code()) || matches!(self, Self::Broken { .. })
     }
 }

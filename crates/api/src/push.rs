@@ -125,6 +125,13 @@ pub struct PushResource {
     pub canary: Option<CanaryResource>,
 }
 
+impl PushResource {
+    /// Whether it changed nothing, because the current version had the same content: such a push ends when it begins.
+    pub fn changed_nothing(&self) -> bool {
+        self.state == PushState::Swapped && self.ended_unix_ms == Some(self.started_unix_ms)
+    }
+}
+
 /// The canary of a push.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CanaryResource {

@@ -124,6 +124,10 @@ pub struct RollbackRequest {
     /// must be said if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<bool>,
+    /// The version that must be the current one, or else nothing is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub if_current: Option<VersionNumber>,
 }
 
 /// The differences between two versions of a store.

@@ -238,7 +238,7 @@ impl Operator {
         self.change_store(name, |view| operator::put_comparison(view, name, version, report))
     }
 
-    /// Makes the version of a push current that awaits its confirmation, or refuses it for a reason.
+    /// Makes the version of a push current that awaits its confirmation, or begins its canary; or refuses it for a reason.
     pub fn confirm(&self, name: &StoreName, version: VersionNumber, refused: Option<&str>) -> Result<(), ClusterError> {
         self.change_with_reports(&[name], |view| {
             operator::confirm(view, name, version, refused, now_unix_ms())
@@ -252,14 +252,17 @@ impl Operator {
     }
 
     /// Goes back to the given version, or to the one before the current one; `together` with the stores that were swapped with it, or
-    /// without them.
+    /// without them; only from `if_current`, if that is said.
     pub fn roll_back(
         &self,
         name: &StoreName,
         to: Option<VersionNumber>,
         together: Option<bool>,
+        if_current: Option<VersionNumber>,
     ) -> Result<(), ClusterError> {
-        self.change_with_reports(&[name], |view| operator::roll_back_set(view, name, to, together))
+        self.change_with_reports(&[name], |view| {
+            operator::roll_back_set(view, name, to, together, if_current)
+        })
     }
 
     /// A plan, without saving it.

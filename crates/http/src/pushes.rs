@@ -217,9 +217,10 @@ pub(super) async fn steer_canary(
     Ok(Json(push.await?))
 }
 
-/// Confirm the version of the push that awaits it, or refuse it: then it stays held, with the reason. Answers when all live nodes serve it.
+/// Confirm the version of the push that awaits it: it goes live, with those that it is pushed with, or its canary begins. Or refuse it: then it stays
+/// held, with the reason. Answers when all live nodes serve it, or the leader can begin the canary.
 #[utoipa::path(post, path = "/v1/stores/{store}/push/confirmation", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = Confirmation, responses(
-    (status = 200, description = "The push: swapped, or held", body = PushResource),
+    (status = 200, description = "The push: swapped, ready for its canary, or held", body = PushResource),
     (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_not_found, push_ended, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn confirm(

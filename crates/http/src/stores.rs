@@ -191,7 +191,7 @@ pub(super) async fn swap(
 /// other stores, the request says whether those go back too. Answers when all live nodes serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, swapped_together, version_not_found, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, swapped_together, base_changed, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn rollback(
     State(app): State<App>,
@@ -201,7 +201,7 @@ pub(super) async fn rollback(
 ) -> Result<Json<StoreResource>, ApiError> {
     let to = request.to.map(version).transpose()?;
     let store = app.blocking(move |app| {
-        app.operator.roll_back(&name, to, request.set)?;
+        app.operator.roll_back(&name, to, request.set, request.if_current)?;
         swapped(app, &name, wait)
     });
     Ok(Json(store.await?))

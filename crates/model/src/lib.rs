@@ -59,7 +59,7 @@ pub use protocol::{
     PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_CENTERS, PROTOCOL_OF_CHANGES, PROTOCOL_OF_EVENT_WRITES,
     PROTOCOL_OF_GATES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release, plays_next_release, protocol,
 };
-pub use push::{PushEvent, PushState, PushStateError};
+pub use push::{ConfirmationState, PushEvent, PushState, PushStateError};
 pub use registry_address::{RegistryAddress, RegistryAddressError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{Copies, Counts, EVERYWHERE, RoutingTable, RoutingTableError, Stage, Steps, first_replicas};

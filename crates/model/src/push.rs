@@ -1,5 +1,5 @@
 //! The states of a push: fetching → ready → swapped, or failed, or cancelled. A version that a gate stopped is held: it is neither
-//! under way nor ended, and an operator swaps or cancels it.
+//! under way nor ended, and is swapped, cancelled, or confirmed, by an operator or the program that pushes it.
 //!
 //! It holds no files and does no work: the code that does the work reports events, and this decides whether they may
 //! happen now. Invariant: a push that ended never changes again.
@@ -27,6 +27,16 @@ pub enum PushState {
     Cancelled,
 }
 
+/// Whether a version that has to be confirmed is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfirmationState {
+    /// It is not: the version has passed its other gates, and is held.
+    Awaited,
+    /// It is.
+    Given,
+}
+
 /// The events of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushEvent {
@@ -36,6 +46,8 @@ pub enum PushEvent {
     Swapped,
     /// A gate did not let the version pass.
     Held,
+    /// A held version was confirmed, and its canary is next.
+    Confirmed,
     /// The push failed.
     Failed,
     /// An operator cancelled it.
@@ -61,6 +73,7 @@ impl PushState {
         match (self, event) {
             (Self::Fetching, PushEvent::Fetched) => Ok(Self::Ready),
             (Self::Ready, PushEvent::Held) => Ok(Self::Held),
+            (Self::Held, PushEvent::Confirmed) => Ok(Self::Ready),
             (Self::Ready | Self::Held, PushEvent::Swapped) => Ok(Self::Swapped),
             (Self::Fetching | Self::Ready, PushEvent::Failed) => Ok(Self::Failed),
             (Self::Fetching | Self::Ready | Self::Held, PushEvent::Cancelled) => Ok(Self::Cancelled),
@@ -87,6 +100,7 @@ impl fmt::Display for PushEvent {
         f.write_str(match self {
             Self::Fetched => "fetched",
             Self::Held => "held",
+            Self::Confirmed => "confirmed",
             Self::Swapped => "swapped",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -105,6 +119,7 @@ mod tests {
             Just(PushEvent::Fetched),
             Just(PushEvent::Swapped),
             Just(PushEvent::Held),
+            Just(PushEvent::Confirmed),
             Just(PushEvent::Failed),
             Just(PushEvent::Cancelled),
         ]
@@ -127,6 +142,7 @@ mod tests {
         assert!(!held.is_end() && held.after(PushEvent::Failed).is_err());
         assert_eq!(held.after(PushEvent::Swapped), Ok(PushState::Swapped));
         assert_eq!(held.after(PushEvent::Cancelled), Ok(PushState::Cancelled));
+        assert_eq!(held.after(PushEvent::Confirmed), Ok(PushState::Ready));
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::checks::Checks;
 use crate::error::PushError;
-use crate::observer::{INTERVAL, Job, Note, Progress};
+use crate::observer::{INTERVAL, Job, Note, Progress, Step};
 use crate::upload::{self, UploadResult};
 
 /// How often a push is checked for a controller, which it needs.
@@ -66,29 +66,40 @@ pub struct Deployed {
     pub upload: Option<UploadResult>,
 }
 
-/// Makes a cluster serve a built version; uploads it first if that was asked for. `begun` is set once the cluster has begun
-/// the push.
-pub(crate) fn deploy_to_cluster(
+/// Makes a cluster serve a built version; uploads it first if that was asked for.
+pub(crate) fn deploy_to_cluster(client: &Client, built: &Built<'_>, job: Job<'_>) -> Result<Deployed, PushError> {
+    let Deployed { push, upload } = begin(client, built, ASK_AGAIN_MAX, job)?;
+    // An upload precedes a push that this job begins.
+    let known = built.run.filter(|_| push.repeated && upload.is_none());
+    let repeated = push.repeated;
+    let push = watch(client, built, push, job).map_err(|error| match (error, known) {
+        (PushError::Failed(reason), Some(run)) => PushError::RunFailed {
+            run: run.to_owned(),
+            source: Box::new(PushError::Failed(reason)),
+        },
+        (error, _) => error,
+    })?;
+    Ok(Deployed {
+        push: PushResource { repeated, ..push },
+        upload,
+    })
+}
+
+/// Begins the push in a cluster, unless it knows the run; uploads the version first if that was asked for. An answer that is lost is
+/// asked again for this time, if the push belongs to a run.
+pub(crate) fn begin(
     client: &Client,
     built: &Built<'_>,
-    begun: &mut bool,
+    ask_again_max: Duration,
     job: Job<'_>,
 ) -> Result<Deployed, PushError> {
     if let Some(run) = built.run
         && let Some(push) = push_of_run(client, built.store, run)?
     {
-        *begun = true;
         job.note(Note::RunKnown {
             run,
             version: push.version,
         });
-        let push = watch(client, built, push, job).map_err(|error| match error {
-            PushError::Failed(_) => PushError::RunFailed {
-                run: run.to_owned(),
-                source: Box::new(error),
-            },
-            other => other,
-        })?;
         return Ok(Deployed {
             push: PushResource { repeated: true, ..push },
             upload: None,
@@ -122,14 +133,38 @@ pub(crate) fn deploy_to_cluster(
         canary: built.canary.cloned(),
         gates: built.gates.clone(),
     };
-    let push = begin(client, built.store, &request, job)?;
-    *begun = true;
-    let repeated = push.repeated;
-    let push = watch(client, built, push, job)?;
-    Ok(Deployed {
-        push: PushResource { repeated, ..push },
-        upload,
-    })
+    // The request may have arrived. One of the same run begins nothing else.
+    let again_max = built.run.map_or(Duration::ZERO, |_| ask_again_max);
+    let push = ask_again(again_max, job, || request_push(client, built.store, &request, job));
+    let push = push.map_err(|error| match error.is_away() && built.run.is_some() {
+        true => error.within("it is not known whether the push has begun"),
+        false => error,
+    })?;
+    Ok(Deployed { push, upload })
+}
+
+/// Asks until there is an answer, for this time at most, or until the job is cancelled.
+pub(crate) fn ask_again<T>(
+    time_max: Duration,
+    job: Job<'_>,
+    mut ask: impl FnMut() -> Result<T, PushError>,
+) -> Result<T, PushError> {
+    let mut since = None;
+    loop {
+        match ask() {
+            Err(error) if error.is_away() && !time_max.is_zero() && !job.is_cancelled() => {
+                let since = since.get_or_insert_with(|| {
+                    job.note(Note::ClusterAway(&error));
+                    Instant::now()
+                });
+                if since.elapsed() >= time_max {
+                    return Err(error);
+                }
+                std::thread::sleep(INTERVAL);
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// The push that belongs to a run, if the cluster knows one.
@@ -143,7 +178,12 @@ pub(crate) fn push_of_run(client: &Client, store: &StoreName, run: &str) -> Resu
 
 fn run_path(store: &StoreName, run: &str) -> String {
     let run: String = url::form_urlencoded::byte_serialize(run.as_bytes()).collect();
-    format!("/v1/stores/{store}/push?run={run}")
+    format!("{}?run={run}", push_path(store))
+}
+
+/// The path of the last push of a store.
+pub(crate) fn push_path(store: &StoreName) -> String {
+    format!("/v1/stores/{store}/push")
 }
 
 /// Whether a controller leads, as far as it can be found out.
@@ -152,133 +192,184 @@ fn has_leader(client: &Client) -> bool {
     cluster.map_or(true, |cluster| cluster.leader.is_some())
 }
 
+/// A push of a cluster, as it was last seen.
+pub(crate) struct Watch<'a> {
+    client: &'a Client,
+    store: &'a StoreName,
+    /// Its run, by which it is found when others have begun since.
+    run: Option<&'a str>,
+    pub(crate) push: PushResource,
+    waits_for: BTreeSet<u32>,
+    leads: bool,
+    asked: Instant,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(client: &'a Client, built: &Built<'a>, push: PushResource) -> Self {
+        Self {
+            client,
+            store: built.store,
+            run: built.run,
+            push,
+            waits_for: BTreeSet::new(),
+            leads: true,
+            asked: Instant::now(),
+        }
+    }
+
+    /// Looks at the push once.
+    pub(crate) fn look(&mut self, job: Job<'_>) -> Result<(), PushError> {
+        let (version, name) = (self.push.version, self.store);
+        let path = self.run.map_or_else(|| push_path(name), |run| run_path(name, run));
+        let seen: PushResource = self.client.get(&path)?;
+        if seen.version != version {
+            // The push ended since the last look, and another one started at once: the list of versions tells how it
+            // ended.
+            if !is_kept(self.client, name, version)? {
+                return Err(PushError::Failed(format!(
+                    "the push of version {version} ended, and another one was started: see fondaco versions {name}"
+                )));
+            }
+            self.push.state = PushState::Swapped;
+            return Ok(());
+        }
+        self.push = seen;
+        if self.asked.elapsed() >= LEADER_INTERVAL {
+            let led = std::mem::replace(&mut self.leads, has_leader(self.client));
+            if led && !self.leads {
+                job.note(Note::NoLeader);
+            }
+            self.asked = Instant::now();
+        }
+        for absent in &self.push.absent {
+            if self.waits_for.insert(absent.node) {
+                job.note(Note::WaitingForNode(absent));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the progress of the push.
+    pub(crate) fn show(&self, step: &Step<'_>) {
+        if self.leads {
+            step.show(Progress::Fetching(&self.push));
+        }
+    }
+}
+
 /// Watches a push to its end.
-fn watch(client: &Client, built: &Built<'_>, mut push: PushResource, job: Job<'_>) -> Result<PushResource, PushError> {
-    let (version, name) = (push.version, built.store);
-    let path = format!("/v1/stores/{name}/push");
-    let seen_at = built.run.map_or_else(|| path.clone(), |run| run_path(name, run));
+fn watch(client: &Client, built: &Built<'_>, push: PushResource, job: Job<'_>) -> Result<PushResource, PushError> {
+    let name = built.store;
     let step = job.step();
     let mut cancelled = false;
-    let mut waits_for = BTreeSet::new();
-    let (mut leads, mut asked) = (true, Instant::now());
-    while !is_end(push.state) {
+    let mut watch = Watch::new(client, built, push);
+    while !is_end(watch.push.state) {
         if job.is_cancelled() && !cancelled {
             cancelled = true;
             // The push may have ended a moment ago; its result is read below.
-            if let Err(error) = client.delete(&format!("{path}?version={version}"))
+            if let Err(error) = client.delete(&format!("{}?version={}", push_path(name), watch.push.version))
                 && error.code() != "push_ended"
             {
                 return Err(PushError::from(error).continuing("the push could not be cancelled and continues"));
             }
         }
         std::thread::sleep(INTERVAL);
-        let seen: Result<PushResource, AdminError> = client.get(&seen_at);
-        let seen =
-            seen.map_err(|error| PushError::from(error).continuing("cannot watch the push any more; it continues"))?;
-        if seen.version != version {
-            // The push ended since the last poll, and another one started at once: the list of versions tells how it
-            // ended.
-            if !is_kept(client, name, version)? {
-                return Err(PushError::Failed(format!(
-                    "the push of version {version} ended, and another one was started: see fondaco versions {name}"
-                )));
-            }
-            push.state = PushState::Swapped;
-            break;
-        }
-        push = seen;
-        if asked.elapsed() >= LEADER_INTERVAL {
-            let led = std::mem::replace(&mut leads, has_leader(client));
-            if led && !leads {
-                job.note(Note::NoLeader);
-            }
-            asked = Instant::now();
-        }
-        if leads {
-            step.show(Progress::Fetching(&push));
-        }
-        for absent in &push.absent {
-            if waits_for.insert(absent.node) {
-                job.note(Note::WaitingForNode(absent));
-            }
-        }
+        watch.look(job).map_err(|error| match error {
+            PushError::Failed(_) => error,
+            error => error.continuing("cannot watch the push any more; it continues"),
+        })?;
+        watch.show(&step);
     }
     drop(step);
+    let mut push = watch.push;
     if push.awaits_confirmation && !built.checks.is_empty() {
-        push = confirm(client, built, push.version, job)?;
+        let refused = built.checks.check(client, name, push.version, job);
+        if job.is_cancelled() {
+            client.delete(&format!("{}?version={}", push_path(name), push.version))?;
+            let message = format!("the push of version {} of store {name} was cancelled", push.version);
+            return Err(PushError::Cancelled(message));
+        }
+        push = confirm(client, built, push.version, refused)?;
+        if !is_end(push.state) {
+            // Its canary is next.
+            return self::watch(client, built, push, job);
+        }
     }
+    if push.state == PushState::Swapped {
+        note_late_nodes(client, name, job)?;
+    }
+    let is_cancelled = cancelled && push.state == PushState::Cancelled;
+    match ended(name, push, "") {
+        Err(PushError::Failed(reason)) if is_cancelled => Err(PushError::Cancelled(reason)),
+        ended => ended,
+    }
+}
+
+/// Notes the nodes that serve the store again when they have caught up.
+pub(crate) fn note_late_nodes(client: &Client, name: &StoreName, job: Job<'_>) -> Result<(), AdminError> {
+    for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
+        job.note(Note::LateNode(node));
+    }
+    Ok(())
+}
+
+/// The push that has ended, or why its version is not current. `at` is the option by which commands reach the cluster.
+pub(crate) fn ended(name: &StoreName, push: PushResource, at: &str) -> Result<PushResource, PushError> {
+    let version = push.version;
+    let reason = push.error.as_deref().unwrap_or("see the node's log");
     match push.state {
-        PushState::Swapped => {
-            // They serve the store again when they have caught up.
-            for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
-                job.note(Note::LateNode(node));
-            }
-            Ok(push)
-        }
-        PushState::Cancelled => {
-            let cancelled_text = format!("the push of version {version} of store {name} was cancelled");
-            Err(match cancelled {
-                true => PushError::Cancelled(cancelled_text),
-                false => PushError::Failed(cancelled_text),
-            })
-        }
+        PushState::Swapped => Ok(push),
+        PushState::Cancelled => Err(PushError::Failed(format!(
+            "the push of version {version} of store {name} was cancelled{}",
+            push.error.map_or_else(String::new, |reason| format!(": {reason}"))
+        ))),
         PushState::Held => Err(PushError::Held(format!(
-            "version {version} of store {name} is fetched, but does not go live: {}; to swap it in all the same: fondaco swap {name} \
-             --to {version}",
-            push.error.as_deref().unwrap_or("see the node's log")
+            "version {version} of store {name} is fetched, but does not go live: {reason}; to swap it in all the same: fondaco swap {name} \
+             --to {version}{at}"
         ))),
         _ => Err(PushError::Failed(format!(
-            "the push of version {version} of store {name} failed: {}",
-            push.error.as_deref().unwrap_or("see the node's log")
+            "the push of version {version} of store {name} failed: {reason}"
         ))),
     }
 }
 
-/// Checks a version that awaits that, and makes it current, or has the cluster hold it for the reason found.
-fn confirm(client: &Client, built: &Built<'_>, version: u64, job: Job<'_>) -> Result<PushResource, PushError> {
-    let name = built.store;
-    let push = format!("/v1/stores/{name}/push");
-    let refused = built.checks.check(client, name, version, job);
-    if job.is_cancelled() {
-        client.delete(&format!("{push}?version={version}"))?;
-        let message = format!("the push of version {version} of store {name} was cancelled");
-        return Err(PushError::Cancelled(message));
-    }
+/// Confirms a version that awaits that, or has the cluster hold it for the reason of its refusal.
+pub(crate) fn confirm(
+    client: &Client,
+    built: &Built<'_>,
+    version: u64,
+    refused: Option<String>,
+) -> Result<PushResource, PushError> {
+    let (name, push) = (built.store, push_path(built.store));
     let number = VersionNumber::new(version).ok_or_else(|| PushError::Damaged("version 0 was pushed".to_owned()))?;
     let confirmation = Confirmation {
         version: number,
         refused,
     };
-    let confirmed = client.post(&format!("{push}/confirmation"), &confirmation);
-    confirmed.or_else(|error: AdminError| {
-        // An operator or another try of the run may have decided meanwhile.
-        let last: Option<PushResource> = client.get(&push).ok();
-        let decided = last.filter(|last| error.code() == "push_ended" && last.version == version);
-        if let Some(decided) = decided {
-            return Ok(decided);
+    let error = match client.post(&format!("{push}/confirmation"), &confirmation) {
+        // An operator, another try of the run, or an earlier request whose answer was lost has decided.
+        Err(error) if error.code() == "push_ended" => {
+            let last: PushResource = client.get(&built.run.map_or(push, |run| run_path(name, run)))?;
+            if last.version == version {
+                return Ok(last);
+            }
+            error
         }
-        let message = format!(
-            "version {version} of store {name} is fetched, but cannot be confirmed: fondaco versions {name} shows it"
-        );
-        Err(PushError::from(error).within(message))
-    })
+        Ok(push) => return Ok(push),
+        Err(error) => error,
+    };
+    let message = format!(
+        "version {version} of store {name} is fetched, but cannot be confirmed: fondaco versions {name} shows it"
+    );
+    Err(PushError::from(error).within(message))
 }
 
 /// Starts the push. If another push of the store started while this version was built, waits for its end.
-fn begin(client: &Client, name: &StoreName, request: &NewPush, job: Job<'_>) -> Result<PushResource, PushError> {
+fn request_push(client: &Client, name: &StoreName, request: &NewPush, job: Job<'_>) -> Result<PushResource, PushError> {
     let mut is_noted = false;
-    let mut lost_since = None;
     loop {
         let begun: Result<PushResource, AdminError> = client.post(&format!("/v1/stores/{name}/pushes"), request);
         match begun.map_err(PushError::from) {
-            // The request may have arrived. One of the same run begins nothing else.
-            Err(error) if error.is_away() && request.run.is_some() && !job.is_cancelled() => {
-                if lost_since.get_or_insert_with(Instant::now).elapsed() >= ASK_AGAIN_MAX {
-                    return Err(error.within("it is not known whether the push has begun"));
-                }
-                std::thread::sleep(INTERVAL);
-                continue;
-            }
             Err(error) if error.code() == "push_in_progress" && !job.is_cancelled() => {
                 if !is_noted {
                     job.note(Note::OtherPush(&error));

@@ -102,6 +102,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         }
         _ => options.source.clone(),
     };
+    let run = rollout.choose_run(name, &source_url(&options.source)?, &place)?;
     let version = Built {
         store: name,
         place: &place,
@@ -111,7 +112,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         started_unix_ms: options.started_unix_ms,
         any_base: options.any_base,
         if_current: None,
-        run: rollout.run(),
+        run: run.as_deref(),
         again: rollout.again,
         with: &options.with,
         canary: rollout.canary.as_ref(),

@@ -160,9 +160,13 @@ impl PushError {
         }
     }
 
-    /// Whether the data center may be down: no process answers, or it has lost its coordination service.
+    /// Whether the data center may be down: no process answers, its answer broke off, or it has lost its coordination service.
     pub(crate) fn is_away(&self) -> bool {
-        ["unreachable", "unavailable"].contains(&self.code())
+        match self {
+            Self::Admin(error) => error.is_away(),
+            Self::Continues { source, .. } | Self::Step { source, .. } => source.is_away(),
+            _ => false,
+        }
     }
 
     pub(crate) fn within(self, message: impl Into<String>) -> Self {

@@ -2,7 +2,7 @@
 //!
 //! - [`build`]: rows to a version in a directory;
 //! - [`push`]: a build, and a deploy of its result;
-//! - [`deploy`]: a built version goes to one cluster or to several, one after the other, and is watched to its end;
+//! - [`deploy`]: a built version goes to one cluster, or to several that serve it together, and is watched to its end;
 //! - [`compact`]: a push of the changes that events have made on top of a hybrid store's version;
 //! - [`cancel`]: the end of a push under way;
 //! - [`VersionCopy`]: the files of a version on this machine, for programs that read it.
@@ -38,6 +38,7 @@ mod rollout;
 mod scratch;
 mod target;
 mod task;
+mod together;
 mod topic;
 mod upload;
 mod version_copy;

@@ -162,9 +162,9 @@ pub enum Note<'a> {
     WaitingForNode(&'a AbsentNode),
     /// The store serves the version, and this node does not have it yet.
     LateNode(u32),
-    /// A cluster cannot be reached, and is left out.
+    /// A cluster cannot be reached or has failed, and is left out.
     ClusterLeftOut(&'a PushError),
-    /// A cluster that serves the version cannot be asked any more.
+    /// A cluster does not answer, and is asked again.
     ClusterAway(&'a PushError),
     /// One of several clusters has ended its push.
     ClusterEnded {
@@ -173,7 +173,7 @@ pub enum Note<'a> {
         /// The end of the push.
         outcome: &'a ClusterOutcome,
     },
-    /// The next cluster is begun after this time.
+    /// The next cluster swaps the version in after this time.
     Pausing(Duration),
     /// A node cannot return the results of the events yet: it is asked again.
     EventsRetried(&'a PushError),

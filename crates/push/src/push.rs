@@ -165,6 +165,8 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         Some((topic, partitions)) => send_through(topic, partitions, &location, &mut scratch, name, job)?,
         None => location.to_string(),
     };
+    let content = built.checksum.as_ref().unwrap_or(&place);
+    let run = rollout.choose_run(name, content, &place)?;
     let prepare = |cluster: &Cluster| {
         if options.create {
             declared::create(&cluster.client, name, &options.build.declared, job)?;
@@ -181,7 +183,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         started_unix_ms: None,
         any_base: false,
         if_current: options.events_on.and_then(VersionNumber::new),
-        run: rollout.run(),
+        run: run.as_deref(),
         again: rollout.again,
         with: &options.with,
         canary: rollout.canary.as_ref(),
@@ -201,8 +203,9 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         Some(_) => {
             if let (true, Some(dir)) = (options.upload, location.local_path()) {
                 // The version is not wanted any more.
-                let failed = rollout.in_state(&rolled, State::Failed);
-                failed.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
+                let states = [State::Failed, State::Dropped].into_iter();
+                let unwanted = states.flat_map(|state| rollout.in_state(&rolled, state));
+                unwanted.for_each(|cluster| upload::give_up(&cluster.client, name, dir));
             }
             None
         }

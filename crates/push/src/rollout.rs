@@ -1,33 +1,37 @@
-//! A rollout: a built version goes to several clusters, one after the other.
+//! A rollout: the clusters that a built version goes to, and what became of it in each.
 //!
-//! The rule for failures: a cluster that cannot be reached before it has begun the push is left out, and the others
-//! continue. If the answer to the request that begins the push is lost, it is asked again: the run has an id, so that the push is not
-//! begun twice. A cluster that fails later stops the rollout: the version may be to blame. Either way the job fails at the end, and
-//! its outcome says which clusters serve the version, how to continue, and how to roll back.
+//! Several clusters serve it [together](crate::together), or none does.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fondaco_admin::{Client, Endpoint};
 use fondaco_api::PushResource;
-use fondaco_model::{CanaryTerms, Gates, StoreName};
+use fondaco_format::Checksum;
+use fondaco_model::{CanaryTerms, Gates, PushState, StoreName};
 use serde::Serialize;
 
 use crate::checks::Checks;
-use crate::cluster_deploy::{Built, deploy_to_cluster, push_of_run};
+use crate::cluster_deploy::{Built, ask_again, deploy_to_cluster, push_of_run, push_path, source_url};
 use crate::error::{PushError, with_causes};
-use crate::observer::{INTERVAL, Job, Note};
+use crate::observer::{Job, Note};
+use crate::together;
 use crate::upload::UploadResult;
 
 /// The clusters of a push or a deploy.
 #[derive(Debug, Clone)]
 pub struct Clusters {
-    /// The endpoints, in order: each cluster is begun when the one before has swapped the version in. At least one.
+    /// The endpoints, in the order in which they swap the version in. At least one.
     pub endpoints: Vec<Endpoint>,
-    /// Whether they are named one by one, so that a cluster that cannot be reached is left out. One cluster may be, too.
+    /// Whether all of them fetch the version before the first one swaps it in, and all or none serve it. One cluster may be named so, too.
     pub is_several: bool,
-    /// The pause before the next cluster. It is not begun if the one before was rolled back in that time.
+    /// Of several: the pause between the swaps of two clusters.
     pub pause: Duration,
+    /// Of several: whether a cluster that fails, or cannot be reached, is left out.
+    pub partial: bool,
+    /// Of several: how long a cluster that does not answer is asked again.
+    pub retry_time: Duration,
     /// An id of this run, for instance a scheduler's: another try with the same id joins the first one, or repeats its answer,
     /// whatever became of it. Each store remembers its last sixteen. Several clusters get a new one if it is `None`.
     pub run: Option<String>,
@@ -42,12 +46,17 @@ pub struct Clusters {
 }
 
 impl Clusters {
+    /// The usual time for which a cluster that does not answer is asked again.
+    pub const RETRY_TIME: Duration = Duration::from_secs(60);
+
     /// One cluster.
     pub fn one(endpoint: Endpoint) -> Self {
         Self {
             endpoints: vec![endpoint],
             is_several: false,
             pause: Duration::ZERO,
+            partial: false,
+            retry_time: Self::RETRY_TIME,
             run: None,
             again: false,
             canary: None,
@@ -63,23 +72,30 @@ pub(crate) struct Cluster {
     pub(crate) endpoint: Endpoint,
     /// The client of its control port.
     pub(crate) client: Client,
-    /// Why it cannot be reached.
-    unreachable: Option<String>,
+    /// Why it cannot be reached: it is left out.
+    pub(crate) unreachable: Option<String>,
 }
 
 /// The clusters that a version is deployed to, with their clients.
 pub(crate) struct Rollout {
-    clusters: Vec<Cluster>,
+    pub(crate) clusters: Vec<Cluster>,
     pub(crate) is_several: bool,
+    pub(crate) partial: bool,
+    pub(crate) retry_time: Duration,
     pub(crate) again: bool,
     pub(crate) canary: Option<CanaryTerms>,
     /// Gates beside those of the store.
     pub(crate) gates: Gates,
+    /// Whether the caller has named the gate `confirm`.
+    pub(crate) awaits_operator: bool,
     pub(crate) checks: Checks,
-    pause: Duration,
-    /// The id of the run. To several clusters every run has one.
+    pub(crate) pause: Duration,
+    /// The id of the run, if the caller named one.
     run: Option<String>,
 }
+
+/// The first characters of the ids that rollouts to several clusters give their runs.
+pub(crate) const RUN_PREFIX: &str = "to-";
 
 /// The outcome for the version in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -87,11 +103,17 @@ pub(crate) struct Rollout {
 pub enum State {
     /// It is current.
     Swapped,
-    /// The cluster could not be reached before it had begun.
+    /// The cluster could not be reached.
     Unreachable,
     /// The cluster refused it, or its push failed.
     Failed,
-    /// A cluster before failed.
+    /// A gate holds it.
+    Held,
+    /// It was fetched, and dropped because of another cluster.
+    Dropped,
+    /// It was current, and was rolled back because of another cluster.
+    RolledBack,
+    /// The cluster was not asked for it.
     NotBegun,
 }
 
@@ -102,7 +124,7 @@ pub struct ClusterOutcome {
     pub cluster: String,
     /// The state of the version.
     pub state: State,
-    /// Why it is not current.
+    /// Why it is not current, or is current though the rollout has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The push, with the version's number in this cluster.
@@ -143,21 +165,84 @@ impl Rollout {
                 .map(cluster)
                 .collect::<Result<_, PushError>>()?,
             is_several: clusters.is_several,
+            partial: clusters.partial,
+            retry_time: clusters.retry_time,
             again: clusters.again,
             canary: clusters.canary.clone(),
-            gates: match clusters.checks.is_empty() {
+            awaits_operator: clusters.gates.need_confirmation(),
+            gates: match clusters.checks.is_empty() && !clusters.is_several {
                 true => clusters.gates.clone(),
                 false => clusters.gates.with_confirmation(),
             },
             checks: clusters.checks.clone(),
             pause: clusters.pause,
-            run: clusters.run.clone().or_else(|| clusters.is_several.then(new_run)),
+            run: clusters.run.clone(),
         })
     }
 
-    /// The id of the run, if it has one.
+    /// The id of the run, if the caller named one.
     pub(crate) fn run(&self) -> Option<&str> {
         self.run.as_deref()
+    }
+
+    /// The run of a rollout: that which the caller named, or, to several clusters, that of an earlier try with the same content which did not come to
+    /// its end, or a new one. An earlier try that had failed in a cluster is undone first. `content` identifies the version at this place.
+    pub(crate) fn choose_run(
+        &self,
+        store: &StoreName,
+        content: &str,
+        place: &str,
+    ) -> Result<Option<String>, PushError> {
+        if !self.is_several || self.run.is_some() {
+            return Ok(self.run.clone());
+        }
+        let source = source_url(place)?;
+        let prefix = format!("{RUN_PREFIX}{}-", Checksum::of(content.as_bytes()));
+        let last = |cluster: &Cluster| cluster.client.get::<PushResource>(&push_path(store)).ok()?.run;
+        let runs = self.clusters.iter().filter_map(last);
+        let runs: BTreeSet<String> = runs.filter(|run| run.starts_with(&prefix)).collect();
+        for run in runs {
+            match self.end_of(store, &run, &source) {
+                EarlierTry::Ended => {}
+                EarlierTry::GoesOn => return Ok(Some(run)),
+                EarlierTry::Failed => {
+                    for cluster in &self.clusters {
+                        // A cluster that does not answer now refuses the new run, too.
+                        let _ = together::undo(cluster, store, &run, self.partial);
+                    }
+                }
+            }
+        }
+        // The operating system supplies the random keys of `RandomState`.
+        let number = RandomState::new().build_hasher().finish();
+        Ok(Some(format!("{prefix}{number:016x}")))
+    }
+
+    /// What has become of an earlier try, whose version is at this source too.
+    fn end_of(&self, store: &StoreName, run: &str, source: &str) -> EarlierTry {
+        let (mut goes_on, mut is_served, mut has_failed) = (false, false, false);
+        for cluster in &self.clusters {
+            let Ok(Some(push)) = push_of_run(&cluster.client, store, run) else {
+                continue;
+            };
+            match push.state {
+                PushState::Fetching => {
+                    goes_on = true;
+                    // The directory of an earlier build is deleted.
+                    has_failed |= push.source.starts_with("file:") && push.source != source;
+                }
+                PushState::Ready => goes_on = true,
+                PushState::Held if push.awaits_confirmation => goes_on = true,
+                PushState::Held | PushState::Failed | PushState::Cancelled => has_failed = true,
+                PushState::Swapped => is_served |= can_go_back(cluster, store, &push),
+            }
+        }
+        match (goes_on, has_failed && !self.partial) {
+            (true, false) => EarlierTry::GoesOn,
+            (true, true) => EarlierTry::Failed,
+            (false, true) if is_served => EarlierTry::Failed,
+            (false, _) => EarlierTry::Ended,
+        }
     }
 
     /// Whether each cluster knows the run: then no version is needed.
@@ -172,7 +257,8 @@ impl Rollout {
         reached.next().unwrap_or(&self.clusters[0])
     }
 
-    /// Asks each cluster whether it would take the version. Those of several that cannot be reached are left out.
+    /// Asks each cluster whether it would take the version. Those of several that cannot be reached are asked again, and then left out if
+    /// that is allowed.
     pub(crate) fn check<T>(
         &mut self,
         job: Job<'_>,
@@ -184,13 +270,22 @@ impl Rollout {
             if job.is_cancelled() {
                 return Err(PushError::Cancelled("interrupted before anything was built".to_owned()));
             }
-            match check(cluster) {
+            let checked = match self.is_several {
+                false => check(cluster),
+                true => ask_again(self.retry_time, job, || check(cluster)),
+            };
+            match checked {
                 Ok(one) => found.push(one),
                 Err(error) if !self.is_several => return Err(error),
-                Err(error) if error.is_away() => {
+                Err(error) if error.is_away() && self.partial => {
                     cluster.unreachable = Some(with_causes(&error));
                     job.note(Note::ClusterLeftOut(&error));
                     last_error = Some(error);
+                }
+                Err(error) if error.is_away() => {
+                    return Err(
+                        error.within("nothing was begun; to leave out clusters that cannot be reached: --partial")
+                    );
                 }
                 Err(error) => return Err(error.within(format!("{} refuses", cluster.client.address()))),
             }
@@ -201,91 +296,35 @@ impl Rollout {
         }
     }
 
-    /// Deploys the version to each cluster that can be reached, after `prepare`.
+    /// Deploys the version to the clusters, after `prepare` in each.
     pub(crate) fn deploy(
         &self,
         built: &Built<'_>,
         job: Job<'_>,
         prepare: impl Fn(&Cluster) -> Result<(), PushError>,
     ) -> Rolled {
-        let mut built = *built;
-        let mut before = None;
-        let mut error = None;
-        let mut outcomes: Vec<ClusterOutcome> = self.clusters.iter().map(ClusterOutcome::of).collect();
-        let all = self.clusters.iter().zip(&mut outcomes);
-        for (cluster, outcome) in all.filter(|(cluster, _)| cluster.unreachable.is_none()) {
-            if let Some((before, version)) = before
-                && let Err(stopped) = self.pause_after(before, &built, version, job)
-            {
-                error = Some(stopped);
-                break;
-            }
-            let mut begun = false;
-            let deployed = prepare(cluster).and_then(|()| deploy_to_cluster(&cluster.client, &built, &mut begun, job));
-            match deployed {
-                Ok(deployed) => {
-                    // The versions of all clusters read the same events.
-                    let started = deployed.push.started_unix_ms;
-                    built.started_unix_ms = built.started_unix_ms.or(built.is_hybrid.then_some(started));
-                    before = Some((cluster, deployed.push.version));
-                    outcome.state = State::Swapped;
-                    (outcome.push, outcome.upload) = (Some(deployed.push), deployed.upload);
-                    if self.is_several {
-                        job.note(Note::ClusterEnded {
-                            store: built.store,
-                            outcome,
-                        });
-                    }
-                }
-                Err(away) if self.is_several && !begun && away.is_away() => {
-                    (outcome.state, outcome.error) = (State::Unreachable, Some(with_causes(&away)));
-                    job.note(Note::ClusterLeftOut(&away));
-                }
-                Err(failed) => {
-                    (outcome.state, outcome.error) = (State::Failed, Some(with_causes(&failed)));
-                    error = Some(failed);
-                    break;
-                }
-            }
+        if self.is_several {
+            return together::deploy(self, built, job, prepare);
         }
-        if error.is_none() && outcomes.iter().any(|outcome| outcome.state != State::Swapped) {
-            error = Some(PushError::Unfit("not all clusters can be reached".to_owned()));
-        }
+        let cluster = &self.clusters[0];
+        let mut outcome = ClusterOutcome::of(cluster);
+        let deployed = prepare(cluster).and_then(|()| deploy_to_cluster(&cluster.client, built, job));
+        let error = match deployed {
+            Ok(deployed) => {
+                outcome.state = State::Swapped;
+                (outcome.push, outcome.upload) = (Some(deployed.push), deployed.upload);
+                None
+            }
+            Err(failed) => {
+                (outcome.state, outcome.error) = (State::Failed, Some(with_causes(&failed)));
+                Some(failed)
+            }
+        };
+        let started = outcome.push.as_ref().map(|push| push.started_unix_ms);
         Rolled {
-            clusters: outcomes,
+            clusters: vec![outcome],
             error,
-            started_unix_ms: built.started_unix_ms,
-        }
-    }
-
-    /// Waits after a cluster, and then makes sure that it still serves the version.
-    fn pause_after(&self, cluster: &Cluster, built: &Built<'_>, version: u64, job: Job<'_>) -> Result<(), PushError> {
-        if !self.pause.is_zero() {
-            job.note(Note::Pausing(self.pause));
-        }
-        let end = Instant::now() + self.pause;
-        loop {
-            if job.is_cancelled() {
-                return Err(PushError::Cancelled("interrupted between two clusters".to_owned()));
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            std::thread::sleep(left.min(INTERVAL));
-        }
-        let address = cluster.client.address();
-        match cluster.client.store(built.store).map_err(PushError::from) {
-            Ok(Some(store)) if store.current_version == Some(version) => Ok(()),
-            Ok(_) => Err(PushError::Failed(format!(
-                "{address} does not serve version {version} any more: another one was swapped in"
-            ))),
-            // A data center that is down does not stop the others.
-            Err(error) if error.is_away() => {
-                job.note(Note::ClusterAway(&error));
-                Ok(())
-            }
-            Err(error) => Err(error),
+            started_unix_ms: built.started_unix_ms.or(started.filter(|_| built.is_hybrid)),
         }
     }
 
@@ -297,10 +336,24 @@ impl Rollout {
     }
 }
 
-/// An id that no other run has.
-fn new_run() -> String {
-    // The operating system supplies the random keys of `RandomState`.
-    format!("push-{:016x}", RandomState::new().build_hasher().finish())
+/// What has become of an earlier try of a rollout.
+enum EarlierTry {
+    /// It came to its end.
+    Ended,
+    /// It stopped in the middle.
+    GoesOn,
+    /// It failed in a cluster, and others still have its version.
+    Failed,
+}
+
+/// Whether a cluster serves the version of a push, and keeps an earlier one.
+fn can_go_back(cluster: &Cluster, store: &StoreName, push: &PushResource) -> bool {
+    let Ok(Some(store)) = cluster.client.store(store) else {
+        return false;
+    };
+    let mut versions = store.versions.iter();
+    let is_current = !push.changed_nothing() && store.current_version == Some(push.version);
+    is_current && versions.any(|version| version.version < push.version)
 }
 
 impl Rolled {
@@ -312,7 +365,7 @@ impl Rolled {
 
 impl ClusterOutcome {
     /// The outcome if nothing is done any more.
-    fn of(cluster: &Cluster) -> Self {
+    pub(crate) fn of(cluster: &Cluster) -> Self {
         Self {
             cluster: cluster.client.address().to_owned(),
             state: match cluster.unreachable {

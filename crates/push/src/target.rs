@@ -10,7 +10,7 @@ use crate::cluster_deploy::{is_end, not_local};
 use crate::error::PushError;
 use crate::observer::Job;
 use crate::push::Push;
-use crate::rollout::Rollout;
+use crate::rollout::{RUN_PREFIX, Rollout};
 use crate::upload;
 
 /// The store that a version is pushed to, and its cluster.
@@ -24,8 +24,9 @@ pub(crate) struct Target {
 
 /// Checks all that would refuse the push after the build, in each cluster. The target is that of the first one.
 pub(crate) fn check_all(rollout: &mut Rollout, options: &Push, job: Job<'_>) -> Result<Target, PushError> {
+    let run = rollout.run().map(str::to_owned);
     let found = rollout.check(job, |cluster| {
-        let target = check(&cluster.client, options)?;
+        let target = check(&cluster.client, options, run.as_deref())?;
         Ok((cluster.client.address().to_owned(), target))
     })?;
     let disk_available_bytes = found.iter().filter_map(|(_, target)| target.disk_available_bytes).min();
@@ -74,7 +75,7 @@ pub(crate) fn check_all(rollout: &mut Rollout, options: &Push, job: Job<'_>) -> 
 }
 
 /// Checks all that would refuse the push after the build.
-fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
+fn check(client: &Client, options: &Push, run: Option<&str>) -> Result<Target, PushError> {
     let name = &options.build.store;
     let status = client.status()?;
     if status.partitions == 0 {
@@ -97,7 +98,7 @@ fn check(client: &Client, options: &Push) -> Result<Target, PushError> {
     match &store {
         Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => {
-            refuse_a_second_push(found.push.as_ref(), name)?;
+            refuse_a_second_push(found.push.as_ref(), run, name)?;
             let is_graph = matches!(options.rows, Rows::Edges(_));
             // A compaction has records of any store.
             let is_compaction = options.events_on.is_some();
@@ -153,9 +154,14 @@ fn versioned(name: &StoreName) -> PushError {
     })
 }
 
-fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> Result<(), PushError> {
+/// A push of this run, or of an earlier try to push to several clusters, which this one may continue, does not count.
+fn refuse_a_second_push(push: Option<&PushResource>, run: Option<&str>, name: &StoreName) -> Result<(), PushError> {
+    let is_earlier_try = |push: &PushResource| {
+        let of_push = push.run.as_deref();
+        of_push.is_some_and(|of_push| run == Some(of_push) || of_push.starts_with(RUN_PREFIX))
+    };
     match push {
-        Some(push) if !is_end(push.state) => Err(PushError::Unfit(format!(
+        Some(push) if !is_end(push.state) && !is_earlier_try(push) => Err(PushError::Unfit(format!(
             "version {} is being pushed to store {name}: wait for it, or cancel it: fondaco cancel {name}",
             push.version
         ))),

@@ -248,7 +248,7 @@ fn a_push_cancelled_while_nodes_fetch_ends_in_the_cluster_too() {
 }
 
 #[test]
-fn a_rollout_cancelled_in_its_pause_does_not_begin_the_next_cluster() {
+fn a_rollout_cancelled_in_its_pause_is_given_up_where_it_can_be() {
     let (nodes, dir) = ([Node::start(), Node::start()], tempfile::tempdir().unwrap());
     let clusters = Clusters {
         endpoints: nodes.iter().map(Node::endpoint).collect(),
@@ -261,7 +261,9 @@ fn a_rollout_cancelled_in_its_pause_does_not_begin_the_next_cluster() {
     let outcome = cancelled_at(&at_no_progress, &is_pausing, |job| deploy(&clusters, &version, job)).unwrap();
     assert!(outcome.rolled.error.as_ref().unwrap().is_cancelled(), "{outcome:?}");
     let states = outcome.rolled.clusters.iter().map(|cluster| cluster.state);
-    assert_eq!(states.collect::<Vec<_>>(), [State::Swapped, State::NotBegun]);
+    assert_eq!(states.collect::<Vec<_>>(), [State::Swapped, State::Dropped]);
+    let error = outcome.rolled.clusters[0].error.as_ref().unwrap();
+    assert!(error.contains("keeps no version before"), "{error}");
     assert_eq!(nodes[1].store().current_version, None);
 }
 
@@ -295,12 +297,14 @@ fn a_refused_deploy_keeps_the_code_of_the_refusal_and_the_version() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_does_not_stop_the_others() {
+fn a_cluster_that_cannot_be_reached_does_not_stop_the_others_if_it_may_be_left_out() {
     let (node, dir) = (Node::start(), tempfile::tempdir().unwrap());
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let clusters = Clusters {
         endpoints: vec![Endpoint::of_http(closed.to_string()), node.endpoint()],
         is_several: true,
+        partial: true,
+        retry_time: Duration::ZERO,
         ..Clusters::one(node.endpoint())
     };
     let outcome = ended(undisturbed(|job| push(&clusters, Push::new(options(dir.path())), job)));

@@ -117,34 +117,40 @@ fn text(name: &StoreName, push: &PushResource) -> String {
 /// The end of a push in one of several clusters, as text.
 pub fn cluster_text(name: &StoreName, outcome: &ClusterOutcome) -> String {
     let address = &outcome.cluster;
-    match (&outcome.push, &outcome.error) {
-        (Some(push), _) => format!("{address}: {}", text(name, push)),
-        (None, Some(error)) => format!("{address}: {error}\n"),
-        (None, None) => format!("{address}: not begun\n"),
+    let because = outcome
+        .error
+        .as_ref()
+        .map_or_else(String::new, |error| format!(": {error}"));
+    let version = outcome.push.as_ref().map_or(0, |push| push.version);
+    match (outcome.state, &outcome.push) {
+        (State::Swapped, Some(push)) if outcome.error.is_none() => format!("{address}: {}", text(name, push)),
+        (State::Swapped, _) => format!("{address}: store {name} still serves version {version}{because}\n"),
+        (State::Held, _) => format!("{address}: version {version} is held{because}\n"),
+        (State::Dropped, _) => format!("{address}: version {version} was dropped{because}\n"),
+        (State::RolledBack, _) => format!("{address}: version {version} was rolled back{because}\n"),
+        (State::NotBegun, _) => format!("{address}: not begun{because}\n"),
+        (State::Failed | State::Unreachable, _) => format!("{address}{because}\n"),
     }
 }
 
-/// The commands to continue and to roll back, for a version that is kept at this place.
+/// The commands to continue and to go back, for a version that is kept at this place.
 fn advice(outcome: &Outcome, kept: &str) -> String {
     let (name, clusters) = (&outcome.store, &outcome.rolled.clusters);
-    let addresses = |is_swapped: bool| {
-        let those = clusters
-            .iter()
-            .filter(move |outcome| (outcome.state == State::Swapped) == is_swapped);
-        those.map(|outcome| &*outcome.cluster)
-    };
+    let serve = |cluster: &&ClusterOutcome| cluster.state == State::Swapped;
+    let others: Vec<&str> = clusters
+        .iter()
+        .filter(|one| !serve(one))
+        .map(|one| &*one.cluster)
+        .collect();
+    // Clusters that serve the version answer at once.
+    let to: Vec<&str> = clusters.iter().map(|one| &*one.cluster).collect();
     let mut text = format!(
-        "store {name} does not serve the version in every cluster: to continue, fondaco deploy {name} {kept} --to {}",
-        addresses(false).collect::<Vec<_>>().join(",")
+        "store {name} does not serve the version in {}: to try again, fondaco deploy {name} {kept} --to {}",
+        others.join(", "),
+        to.join(",")
     );
     if outcome.upload {
         text += " --upload";
-    }
-    // A cluster that could not be reached may have begun the push all the same. One that failed has ended this run.
-    let is_in = |state| clusters.iter().any(|outcome| outcome.state == state);
-    let joins = is_in(State::Unreachable) && !is_in(State::Failed);
-    if let Some(run) = outcome.run.as_ref().filter(|_| joins) {
-        text += &format!(" --run {run}");
     }
     for (option, time) in [
         ("as-of", outcome.as_of_unix_ms),
@@ -152,8 +158,16 @@ fn advice(outcome: &Outcome, kept: &str) -> String {
     ] {
         text += &time.map_or_else(String::new, |ms| format!(" --{option} {ms}"));
     }
-    for address in addresses(true) {
-        text += &format!("; to go back, fondaco rollback {name} --http {address}");
+    for one in clusters {
+        let address = &one.cluster;
+        text += &match one.state {
+            State::Swapped => format!("; {address} serves it: to go back, fondaco rollback {name} --http {address}"),
+            State::Unreachable => format!(
+                "; it is not known what {address} has: see fondaco versions {name} --http {address} when it answers, and drop the version \
+                 with fondaco cancel or rollback"
+            ),
+            _ => String::new(),
+        };
     }
     text
 }

@@ -144,7 +144,7 @@ fn note_text(note: Note<'_>) -> String {
             sent.address
         ),
         Note::RunKnown { run, version } => {
-            format!("run {run:?} has begun already, as version {version}: this is its end")
+            format!("run {run:?} has begun already, as version {version}: continuing with it")
         }
         Note::OtherPush(error) => format!("{error}; waiting for it"),
         Note::NoLeader => {
@@ -155,7 +155,7 @@ fn note_text(note: Note<'_>) -> String {
             format!("node {node} does not have it yet: it serves this store again when it has caught up")
         }
         Note::ClusterLeftOut(error) => format!("{}; continuing without it", with_causes(error)),
-        Note::ClusterAway(error) => with_causes(error),
+        Note::ClusterAway(error) => format!("{}; asking again", with_causes(error)),
         Note::ClusterEnded { store, outcome } => cluster_text(store, outcome).trim_end().to_owned(),
         Note::Pausing(pause) => format!("waiting for {}", output::duration(pause)),
         Note::EventsRetried(error) => format!("trying again: {}", with_causes(error)),

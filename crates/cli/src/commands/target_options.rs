@@ -19,14 +19,28 @@ use crate::output;
 /// The options of a rollout.
 #[derive(Debug, Clone, Args)]
 pub struct RolloutOptions {
-    /// Bring the version to these clusters in this order, each when the one before has swapped it in: the control port of a
-    /// process of each, in place of --http. Token and TLS are the same for all
-    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
+    /// Bring the version to these clusters, in place of --http: names of --clusters, or the control port of a process of each. All of
+    /// them fetch it and pass their gates before the first one swaps it in, then they swap in this order; if one fails, none serves it.
+    /// Token and TLS are the same for all
+    #[arg(long, value_name = "CLUSTER,…", value_delimiter = ',')]
     to: Vec<String>,
 
-    /// How long to wait before the next cluster of --to. It is not begun if the one before was rolled back in that time
+    /// The names of clusters, and the control port of a process of each
+    #[arg(long, env = "FONDACO_CLUSTERS", value_name = "NAME=ADDRESS,…", value_delimiter = ',', value_parser = named)]
+    clusters: Vec<(String, String)>,
+
+    /// How long to wait after the swap in each cluster of --to, before the next one. If the version is rolled back in that time, it is in
+    /// all
     #[arg(long, value_name = "TIME", requires = "to", value_parser = output::parse_span_ms)]
     pause: Option<u64>,
+
+    /// Leave out clusters of --to that fail or cannot be reached, in place of giving the version up in all
+    #[arg(long, requires = "to")]
+    partial: bool,
+
+    /// How long to ask a cluster of --to again that does not answer; the default is a minute
+    #[arg(long, value_name = "TIME", requires = "to", value_parser = output::parse_span_ms)]
+    retry_time: Option<u64>,
 
     /// An id of this run, for instance a scheduler's: another try with the same id joins the first one, or repeats its answer,
     /// whatever became of it. Each store remembers its last sixteen
@@ -50,12 +64,12 @@ pub struct RolloutOptions {
 
     /// Look these keys up in the version before it goes live: a file with {"key": "7", "value": "seven"} on each line; null if the
     /// key must be absent. Unless all are right, the version is held
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["with", "canary"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "with")]
     gate_samples: Option<PathBuf>,
 
     /// Run this command of the shell before the version goes live; unless it exits with 0, the version is held. Its environment has
     /// FONDACO_STORE, FONDACO_VERSION and FONDACO_HTTP
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["with", "canary"])]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "with")]
     gate_command: Option<String>,
 
     /// How long samples and command may take together
@@ -64,6 +78,13 @@ pub struct RolloutOptions {
 
     #[command(flatten)]
     canary: CanaryOptions,
+}
+
+fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => Ok((name.to_owned(), address.to_owned())),
+        _ => Err("write NAME=ADDRESS, such as east=east-1:6580".to_owned()),
+    }
 }
 
 fn store_and_place(text: &str) -> Result<(StoreName, String), String> {
@@ -90,8 +111,18 @@ impl RolloutOptions {
 
     /// The clusters of `--to`, or the one of this port.
     pub fn clusters(&self, port: &ControlPort) -> anyhow::Result<Clusters> {
-        for (number, address) in self.to.iter().enumerate() {
-            if self.to[..number].contains(address) {
+        let address = |to: &String| {
+            let named = self.clusters.iter().find(|(name, _)| name == to);
+            named.map_or_else(|| to.clone(), |(_, address)| address.clone())
+        };
+        let to: Vec<String> = self.to.iter().map(address).collect();
+        for (number, address) in to.iter().enumerate() {
+            // An address has a port.
+            if !address.contains(':') {
+                let message = format!("--to {address} is neither an address, HOST:PORT, nor a name of --clusters");
+                return Err(WrongUsage(message).into());
+            }
+            if to[..number].contains(address) {
                 return Err(WrongUsage(format!("--to names {address} twice")).into());
             }
         }
@@ -101,12 +132,14 @@ impl RolloutOptions {
             ..port.endpoint()
         };
         Ok(Clusters {
-            endpoints: match &self.to[..] {
+            endpoints: match &to[..] {
                 [] => vec![port.endpoint()],
                 to => to.iter().map(at).collect(),
             },
             is_several: !self.to.is_empty(),
             pause: Duration::from_millis(self.pause.unwrap_or(0)),
+            partial: self.partial,
+            retry_time: self.retry_time.map_or(Clusters::RETRY_TIME, Duration::from_millis),
             run: self.run.clone(),
             again: self.again,
             canary: self.canary.terms(),

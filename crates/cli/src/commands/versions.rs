@@ -87,6 +87,7 @@ pub fn roll_back(options: &RollbackOptions, output: &Output) -> anyhow::Result<(
     let request = RollbackRequest {
         to: options.to.map(VersionNumber::get),
         set: (options.set || options.alone).then_some(options.set),
+        if_current: None,
     };
     let path = format!("/v1/stores/{}/rollback", options.store);
     let store: StoreResource = options.node.client()?.post(&path, &request)?;

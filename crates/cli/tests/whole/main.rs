@@ -28,6 +28,7 @@ mod store_options;
 mod stream_problems;
 mod swaps;
 mod tasks;
+mod together;
 mod told;
 #[path = "../../../format/tests/written/files.rs"]
 mod version_files;

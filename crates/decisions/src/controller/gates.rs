@@ -5,7 +5,7 @@
 //! current any more is made again. The first version of a store passes, but for a confirmation.
 
 use fondaco_model::cluster::{PushRecord, StoreRecord};
-use fondaco_model::{DiffCounts, Gate, PushState, VersionNumber};
+use fondaco_model::{ConfirmationState, DiffCounts, Gate, PushState, VersionNumber};
 
 use super::push::{Step, lost_base};
 
@@ -15,6 +15,7 @@ pub(super) fn gated(store: &StoreRecord, push: &PushRecord, step: Step) -> Optio
         Step::Swap { .. } => match verdict(store, push) {
             Verdict::Pass => Some(step),
             Verdict::Compare => (push.state == PushState::Fetching).then_some(Step::Compare),
+            Verdict::Await => Some(Step::Await),
             Verdict::Hold(reason) => Some(Step::Hold { reason }),
         },
         other => Some(other),
@@ -31,6 +32,7 @@ pub fn awaits_comparison(store: &StoreRecord) -> Option<(VersionNumber, VersionN
 enum Verdict {
     Pass,
     Compare,
+    Await,
     Hold(String),
 }
 
@@ -40,7 +42,8 @@ pub fn stale(store: &StoreRecord, push: &PushRecord) -> Option<String> {
         return Some(reason);
     }
     match verdict_of_gates(store, push) {
-        Verdict::Pass => None,
+        // The gates by themselves await nothing.
+        Verdict::Pass | Verdict::Await => None,
         Verdict::Compare => {
             Some("another version became current while it awaited its confirmation: push it again".to_owned())
         }
@@ -49,8 +52,9 @@ pub fn stale(store: &StoreRecord, push: &PushRecord) -> Option<String> {
 }
 
 fn verdict(store: &StoreRecord, push: &PushRecord) -> Verdict {
+    let is_confirmed = push.confirmation == Some(ConfirmationState::Given);
     match verdict_of_gates(store, push) {
-        Verdict::Pass if push.gates.need_confirmation() => Verdict::Hold(PushRecord::AWAITS_CONFIRMATION.to_owned()),
+        Verdict::Pass if push.gates.need_confirmation() && !is_confirmed => Verdict::Await,
         verdict => verdict,
     }
 }

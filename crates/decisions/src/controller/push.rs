@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::{ClusterView, PushRecord, ReplicaReport, ReplicaState, Revised, StoreRecord};
-use fondaco_model::{CanaryCounts, NodeId, PushEvent, StoreName, VersionNumber};
+use fondaco_model::{CanaryCounts, ConfirmationState, NodeId, PushEvent, StoreName, VersionNumber};
 
 use super::Input;
 use crate::agent::FETCH_ATTEMPTS_MAX;
@@ -59,6 +59,8 @@ pub(super) enum Step {
     },
     /// Its nodes have it, and its gates need a comparison with the current version.
     Compare,
+    /// It has passed its gates, and has to be confirmed.
+    Await,
     /// A gate does not let it pass.
     Hold {
         /// Why.
@@ -231,7 +233,7 @@ pub(super) fn set_of<'a>(
 }
 
 /// The steps of pushes that end together, given those that each would take alone: they swap when all can. If one fails, all do; if a
-/// gate stops one, all are held.
+/// gate stops one, all are held; if one has to be confirmed, all have.
 pub(super) fn joint_steps(set: &[&Revised<StoreRecord>], steps: Vec<Option<Step>>) -> Option<Vec<Step>> {
     let find = |reason_of: fn(&Step) -> Option<&String>| {
         let mut found = set.iter().zip(&steps);
@@ -252,6 +254,9 @@ pub(super) fn joint_steps(set: &[&Revised<StoreRecord>], steps: Vec<Option<Step>
         Some(because) if steps.iter().all(Option::is_some) => {
             Some(with_reason(set, because, |reason| Step::Hold { reason }))
         }
+        _ if steps.iter().all(Option::is_some) && steps.contains(&Some(Step::Await)) => {
+            Some(vec![Step::Await; set.len()])
+        }
         _ => steps.into_iter().collect(),
     }
 }
@@ -271,6 +276,9 @@ fn with_reason(
     };
     set.iter().map(|store| step(of_store(store))).collect()
 }
+
+/// Why a version is held that has to be confirmed, for people.
+const AWAITS: &str = "it awaits a confirmation, by the program that pushes it or by an operator";
 
 /// How many nodes the reason of a failed push names.
 const REASONS_MAX: usize = 5;
@@ -315,6 +323,15 @@ impl Step {
                     push.advance(PushEvent::Fetched, now_unix_ms);
                     push.advance(PushEvent::Held, now_unix_ms);
                     push.error = Some(reason);
+                }
+            }
+            Self::Await => {
+                store = Self::Hold {
+                    reason: AWAITS.to_owned(),
+                }
+                .apply(&store, now_unix_ms);
+                if let Some(push) = store.push.as_mut() {
+                    push.confirmation = Some(ConfirmationState::Awaited);
                 }
             }
             Self::Fail { reason } => {

@@ -55,16 +55,6 @@ pub fn push_set(view: &ClusterView, pushes: &[SetPush], now_unix_ms: u64) -> Res
         let SetPush { store, detail, terms } = push.clone();
         change = change.and(version::push(view, &store, detail, terms, now_unix_ms)?);
     }
-    if let Some(store) = change.stores_mut().find(|store| {
-        let push = store.push.as_ref();
-        push.is_some_and(|push| push.gates.need_confirmation())
-    }) {
-        return Err(OperatorError::InvalidDefinition {
-            store: store.definition.name.clone(),
-            reason: "versions that become current together await no confirmation: push them without checks and without the gate confirm"
-                .to_owned(),
-        });
-    }
     let versions = change
         .stores_mut()
         .filter_map(|store| Some((store.definition.name.clone(), store.pushing()?)));
@@ -131,18 +121,23 @@ pub fn swap_set(
 }
 
 /// Goes back as [`roll_back`](super::roll_back) does. If the current version was swapped in together with those of other stores,
-/// `together` says whether those go back too, by the same write.
+/// `together` says whether those go back too, by the same write. With `if_current`, that version must be the current one.
 ///
 /// # Errors
 /// As [`roll_back`](super::roll_back), for any of the stores; [`OperatorError::SwappedTogether`] if there are others and `together` is not
-/// said, or a version of one store is named for all of them.
+/// said, or a version of one store is named for all of them; [`OperatorError::CurrentChanged`].
 pub fn roll_back_set(
     view: &ClusterView,
     name: &StoreName,
     to: Option<VersionNumber>,
     together: Option<bool>,
+    if_current: Option<VersionNumber>,
 ) -> Result<Option<Change>, OperatorError> {
     let record = &store(view, name)?.record;
+    if let Some(version) = if_current.filter(|_| if_current != record.versions.current()) {
+        let store = name.clone();
+        return Err(OperatorError::CurrentChanged { store, version });
+    }
     let others: Vec<&StoreRecord> = view.swapped_with(record).map(|store| &store.record).collect();
     match together {
         Some(false) => return version::roll_back(view, name, to),

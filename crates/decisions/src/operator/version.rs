@@ -2,8 +2,8 @@
 
 use fondaco_model::cluster::{ClusterView, PushRecord, Revised, StoreRecord, VersionDetail, VersionEvents};
 use fondaco_model::{
-    CanaryReads, CanaryRecord, CanaryTerms, GateReport, Gates, PROTOCOL_OF_CANARIES, PROTOCOL_OF_GATES, PushEvent,
-    PushState, StoreKind, StoreName, VersionNumber,
+    CanaryReads, CanaryRecord, CanaryTerms, ConfirmationState, GateReport, Gates, PROTOCOL_OF_CANARIES,
+    PROTOCOL_OF_GATES, PushEvent, PushState, StoreKind, StoreName, VersionNumber,
 };
 
 use super::OperatorError;
@@ -90,6 +90,7 @@ pub fn push_once(
             canary: None,
             gates: Gates::default(),
             compared: None,
+            confirmation: None,
         };
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
@@ -175,7 +176,12 @@ pub fn push(
     let gates = gates_of(view, record, &terms)?;
     let mut record = record.clone();
     let version = record.versions.allocate();
-    if let Some(before) = record.push.take() {
+    if let Some(mut before) = record.push.take() {
+        // A version that was held gives way.
+        if !before.state.is_end() {
+            before.error = Some(format!("version {version} was pushed in its place"));
+            before.advance(PushEvent::Cancelled, now_unix_ms);
+        }
         record.remember_run(before);
     }
     record.push = Some(PushRecord {
@@ -193,9 +199,9 @@ pub fn push(
         canary: terms.canary.map(CanaryRecord::new),
         gates,
         compared: None,
+        confirmation: None,
     });
     record.details.insert(version, detail);
-    // A version that was held gives way.
     record.forget_details();
     Ok(Change::of([Write::over(before, record)]))
 }
@@ -214,12 +220,6 @@ fn gates_of(view: &ClusterView, record: &StoreRecord, terms: &PushTerms) -> Resu
         count if count > Gates::MAX => Err(OperatorError::InvalidDefinition {
             store,
             reason: format!("{count} gates, of the store and the push: use at most {}", Gates::MAX),
-        }),
-        _ if gates.need_confirmation() && terms.canary.is_some() => Err(OperatorError::InvalidDefinition {
-            store,
-            reason: "a version that awaits a confirmation has no canary: push it without checks, without the gate confirm, or without \
-                     a canary"
-                .to_owned(),
         }),
         _ => Ok(gates),
     }
@@ -420,6 +420,7 @@ pub fn swap_held(
         if push.awaits_confirmation() {
             push.error = None;
         }
+        push.confirmation = push.confirmation.map(|_| ConfirmationState::Given);
         push.advance(PushEvent::Swapped, now_unix_ms);
     }
     record.versions.expire(record.definition.backups);

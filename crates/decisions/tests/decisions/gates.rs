@@ -1,11 +1,10 @@
 //! A version goes live only if it passes the gates of its push; otherwise it is held until an operator decides.
 
 use fondaco_decisions::awaits_comparison;
-use fondaco_decisions::operator::{self, OperatorError, PushTerms, SetPush};
-use fondaco_model::cluster::PushRecord;
-use fondaco_model::{CanaryBounds, CanaryTerms, DiffCounts, GateReport, PushState, VersionNumber};
+use fondaco_decisions::operator::{self, OperatorError, PushTerms};
+use fondaco_model::{CanaryBounds, CanaryState, CanaryTerms, DiffCounts, GateReport, PushState, VersionNumber};
 
-use crate::fixture::{Cluster, detail, name};
+use crate::fixture::{Cluster, name};
 
 fn gated(gates: &str) -> PushTerms {
     PushTerms {
@@ -50,6 +49,10 @@ fn state(cluster: &Cluster) -> (PushState, String) {
     (push.state, push.error.clone().unwrap_or_default())
 }
 
+fn awaits(cluster: &Cluster) -> bool {
+    cluster.store("s").push.as_ref().unwrap().awaits_confirmation()
+}
+
 fn confirm(cluster: &mut Cluster, version: VersionNumber, refused: Option<&str>) {
     let change = operator::confirm(&cluster.view, &name("s"), version, refused, 9).unwrap();
     assert!(cluster.apply(&change.unwrap()));
@@ -59,9 +62,8 @@ fn confirm(cluster: &mut Cluster, version: VersionNumber, refused: Option<&str>)
 #[test]
 fn a_version_is_held_until_its_checks_confirm_it() {
     let (mut cluster, first, second) = fetched("records -10%..+10%; confirm");
-    let awaits = (PushState::Held, PushRecord::AWAITS_CONFIRMATION.to_owned());
     cluster.wait(3_600_000);
-    assert_eq!(state(&cluster), awaits);
+    assert!(awaits(&cluster));
     assert_eq!(cluster.store("s").versions.current(), Some(first));
     confirm(&mut cluster, second, None);
     assert_eq!(state(&cluster), (PushState::Swapped, String::new()));
@@ -73,7 +75,7 @@ fn a_version_is_held_until_its_checks_confirm_it() {
     let first = cluster.push_on("s", "a", gated("gone <= 0%; confirm"));
     cluster.ready(1..=2, "s", first);
     cluster.settle();
-    assert_eq!((state(&cluster), cluster.store("s").versions.current()), (awaits, None));
+    assert!(awaits(&cluster) && cluster.store("s").versions.current().is_none());
     confirm(&mut cluster, first, None);
     assert_eq!(cluster.store("s").versions.current(), Some(first));
 }
@@ -100,7 +102,7 @@ fn a_confirmation_is_refused_once_the_gates_compared_the_version_with_another_on
     cluster.ready(1..=2, "s", third);
     cluster.settle();
     compared(&mut cluster, second, third, Ok(gone(0)));
-    assert!(cluster.store("s").push.as_ref().unwrap().awaits_confirmation());
+    assert!(awaits(&cluster));
     cluster.roll_back("s");
     confirm(&mut cluster, third, None);
     let (held, reason) = state(&cluster);
@@ -112,29 +114,41 @@ fn a_confirmation_is_refused_once_the_gates_compared_the_version_with_another_on
 }
 
 #[test]
-fn a_version_that_awaits_a_confirmation_has_no_canary_and_no_set() {
+fn the_canary_of_a_version_begins_when_it_is_confirmed() {
+    let canary = |cluster: &Cluster| cluster.store("s").push.as_ref().unwrap().canary.clone().unwrap().state;
     let mut cluster = Cluster::with_store(2, 4, 2, "s");
-    cluster.create("t");
-    cluster.pushed(2, "s", "a");
-    let canary = CanaryTerms {
-        reads: "5%".parse().unwrap(),
-        time_ms: 60_000,
-        bounds: CanaryBounds::default(),
+    let terms = |gates: &str| PushTerms {
+        canary: Some(CanaryTerms {
+            reads: "5%".parse().unwrap(),
+            time_ms: 60_000,
+            bounds: CanaryBounds::default(),
+        }),
+        ..gated(gates)
     };
-    let terms = PushTerms {
-        canary: Some(canary),
-        ..gated("confirm")
-    };
-    let refused = operator::push(&cluster.view, &name("s"), detail("b"), terms, 9).unwrap_err();
-    assert!(refused.to_string().contains("no canary"), "{refused}");
-    let push = |store: &str, gates: PushTerms| SetPush {
-        store: name(store),
-        detail: detail("b"),
-        terms: gates,
-    };
-    let set = [push("t", PushTerms::default()), push("s", gated("confirm"))];
-    let refused = operator::push_set(&cluster.view, &set, 9).unwrap_err();
-    assert!(refused.to_string().contains("together"), "{refused}");
+    // A first version has none.
+    let first = cluster.push_on("s", "a", terms("confirm"));
+    cluster.ready(1..=2, "s", first);
+    cluster.settle();
+    confirm(&mut cluster, first, None);
+    assert_eq!(cluster.store("s").versions.current(), Some(first));
+    let second = cluster.push_on("s", "b", terms("gone <= 5%; confirm"));
+    cluster.ready(1..=2, "s", second);
+    cluster.settle();
+    compared(&mut cluster, first, second, Ok(gone(0)));
+    cluster.wait(3_600_000);
+    assert!(awaits(&cluster) && canary(&cluster) == CanaryState::Waiting);
+    let now_unix_ms = 1_000_000 + cluster.now_ms;
+    let change = operator::confirm(&cluster.view, &name("s"), second, None, now_unix_ms).unwrap();
+    assert!(cluster.apply(&change.unwrap()));
+    cluster.settle();
+    assert_eq!(
+        (state(&cluster).0, canary(&cluster)),
+        (PushState::Ready, CanaryState::Running)
+    );
+    let again = operator::confirm(&cluster.view, &name("s"), second, None, 9);
+    assert_eq!(again, Err(OperatorError::PushEnded { store: name("s") }));
+    cluster.wait(61_000);
+    assert_eq!(cluster.store("s").versions.current(), Some(second));
 }
 
 #[test]
@@ -245,8 +259,19 @@ fn a_comparison_with_a_version_that_is_not_current_any_more_is_made_again() {
 
 #[test]
 fn the_next_push_takes_the_place_of_a_held_one() {
-    let (mut cluster, first, second) = fetched("records +10%..");
-    let third = cluster.push_on("s", "c", gated("records -10%..+10%"));
+    let run = |gates: &str, run: &str| PushTerms {
+        run: Some(run.to_owned()),
+        ..gated(gates)
+    };
+    let mut cluster = Cluster::with_store(2, 4, 2, "s");
+    let first = cluster.pushed(2, "s", "a");
+    let second = cluster.push_on("s", "b", run("records +10%..", "one"));
+    cluster.ready(1..=2, "s", second);
+    cluster.settle();
+    let third = cluster.push_on("s", "c", run("records -10%..+10%", "two"));
+    let replaced = cluster.store("s").push_of_run("one").unwrap();
+    assert_eq!(replaced.state, PushState::Cancelled, "{replaced:?}");
+    assert!(replaced.error.as_ref().unwrap().contains("version 3"), "{replaced:?}");
     assert!(!cluster.store("s").details.contains_key(&second), "nodes delete it");
     cluster.ready(1..=2, "s", third);
     cluster.settle();

@@ -227,7 +227,7 @@ fn a_rollback_asks_whether_the_set_goes_back() {
     cluster.settle();
     assert_eq!(currents(&cluster), [Some(version(2)); 3]);
     STORES.iter().for_each(|store| cluster.ready(1..=2, store, version(1)));
-    let back = |cluster: &Cluster, together| operator::roll_back_set(&cluster.view, &name("b"), None, together);
+    let back = |cluster: &Cluster, together| operator::roll_back_set(&cluster.view, &name("b"), None, together, None);
     let asked = back(&cluster, None).unwrap_err();
     assert!(
         matches!(&asked, OperatorError::SwappedTogether { others, .. } if others.len() == 2),
@@ -259,4 +259,32 @@ fn a_rollback_asks_whether_the_set_goes_back() {
         .into();
     let refused = operator::swap_set(&cluster.view, &versions, None);
     assert!(matches!(refused, Err(OperatorError::VersionNotFound { .. })));
+}
+
+#[test]
+fn a_set_is_confirmed_or_refused_as_a_whole() {
+    for refused in [None, Some("key 7 is absent")] {
+        let mut cluster = Cluster::of(2, 4, 2);
+        STORES.iter().for_each(|store| cluster.create(store));
+        let mut pushes = pushes(&cluster, &STORES, &PushTerms::default());
+        pushes[0].terms.gates = "confirm".parse().unwrap();
+        cluster
+            .request(|view| Ok(operator::push_set(view, &pushes, 8)?.change.unwrap()))
+            .unwrap();
+        STORES.iter().for_each(|store| cluster.ready(1..=2, store, version(1)));
+        cluster.settle();
+        let awaits =
+            |cluster: &Cluster| STORES.map(|store| cluster.store(store).push.as_ref().unwrap().awaits_confirmation());
+        assert_eq!((awaits(&cluster), currents(&cluster)), ([true; 3], [None; 3]));
+        let change = operator::confirm(&cluster.view, &name("a"), version(1), refused, 9).unwrap();
+        assert!(cluster.apply(&change.unwrap()));
+        cluster.settle();
+        match refused {
+            None => assert_eq!(currents(&cluster), [Some(version(1)); 3]),
+            Some(reason) => {
+                assert_eq!((states(&cluster), awaits(&cluster)), ([PushState::Held; 3], [false; 3]));
+                assert_eq!(error(&cluster, "c"), reason);
+            }
+        }
+    }
 }

@@ -107,7 +107,11 @@ impl Node {
 
     pub(crate) fn rollback(&self) -> VersionNumber {
         let client = self.endpoint().client().unwrap();
-        let request = RollbackRequest { to: None, set: None };
+        let request = RollbackRequest {
+            to: None,
+            set: None,
+            if_current: None,
+        };
         let _: Value = client.post(&format!("/v1/stores/{STORE}/rollback"), &request).unwrap();
         let current = eventually("a current version", || {
             client.store(&store()).unwrap().unwrap().current_version

@@ -21,7 +21,7 @@ use crate::partition::PartitionCount;
 use crate::partition_set::PartitionSet;
 use crate::placement::{Member, Placement};
 use crate::protocol;
-use crate::push::{PushEvent, PushState};
+use crate::push::{ConfirmationState, PushEvent, PushState};
 use crate::retention::VersionSet;
 use crate::value_type::ValueType;
 use crate::version::VersionNumber;
@@ -393,16 +393,15 @@ pub struct PushRecord {
     /// The comparison with the current version, once the nodes have made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Box<GateReport>>,
+    /// Of a version that has to be confirmed, once it has passed its other gates: whether it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmation: Option<ConfirmationState>,
 }
 
 impl PushRecord {
-    /// The reason why a version is held that passes all its gates but has to be confirmed. Members compare it: it stays as it is.
-    pub const AWAITS_CONFIRMATION: &str =
-        "it awaits a confirmation, by the checks of the program that pushes it or by an operator";
-
     /// Whether the version passes all its gates but has to be confirmed.
     pub fn awaits_confirmation(&self) -> bool {
-        self.state == PushState::Held && self.error.as_deref() == Some(Self::AWAITS_CONFIRMATION)
+        self.state == PushState::Held && self.confirmation == Some(ConfirmationState::Awaited)
     }
 
     /// Applies an event. An event that is impossible in this state is ignored: the push has ended already.

@@ -235,12 +235,14 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
     walk.get(diff, "/v1/stores/pymk/diff?from=1", 400);
     walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2&seconds=0", 400);
     walk.get(diff, "/v1/stores/pymk/diff?from=1&to=2&epoch=999", 409);
-    walk.post(
-        "/v1/stores/{store}/rollback",
-        "/v1/stores/pymk/rollback",
-        json!({}),
-        200,
-    );
+    for (request, status) in [(json!({"if_current": 99}), 409), (json!({"if_current": 2}), 200)] {
+        walk.post(
+            "/v1/stores/{store}/rollback",
+            "/v1/stores/pymk/rollback",
+            request,
+            status,
+        );
+    }
     walk.post(SWAP, "/v1/stores/pymk/swap", json!({"version": 2}), 200);
     walk.post(SWAP, "/v1/stores/pymk/swap", json!({"version": 99}), 404);
     let key = "/v1/stores/{store}/keys/{key}";
