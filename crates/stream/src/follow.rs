@@ -29,19 +29,23 @@ pub struct Effect {
 }
 
 impl Feed {
-    /// How many partitions the topic has.
+    /// How many partitions each topic has.
     ///
     /// # Errors
     /// As [`Source::partitions`](crate::Source::partitions).
-    pub fn topic_partitions(&self) -> Result<u32, StreamError> {
-        self.source().partitions()
+    pub fn topic_partitions(&self) -> Result<Vec<u32>, StreamError> {
+        self.partitions()
     }
 
-    /// Distinguishes the topic from another one that had its name; 0 if that is not known.
+    /// Distinguishes the topics from others that had their names; 0 if that is not known.
     pub fn topic_mark(&self) -> u32 {
-        // Folded: whether it is the same is all that counts.
-        self.source().identity().map_or(0, |identity| {
-            (identity ^ identity >> 64 ^ identity >> 32 ^ identity >> 96) as u32 | 1
+        // Folded: whether they are the same is all that counts.
+        let identities = self.sources().iter().filter_map(|source| source.identity());
+        let folded = identities.fold(None, |folded: Option<u128>, identity| {
+            Some(folded.map_or(identity, |folded| folded.rotate_left(1) ^ identity))
+        });
+        folded.map_or(0, |folded| {
+            (folded ^ folded >> 64 ^ folded >> 32 ^ folded >> 96) as u32 | 1
         })
     }
 
@@ -51,8 +55,8 @@ impl Feed {
     /// # Errors
     /// As [`Source::offset_at`](crate::Source::offset_at).
     pub fn offset_at(&self, partition: u32, time_ms: u64) -> Result<(u64, u64), StreamError> {
-        let found = self.source().offset_at(partition, time_ms)?;
-        Ok((found, self.source().first(partition)?))
+        let (source, own) = self.source_of(partition);
+        Ok((source.offset_at(own, time_ms)?, source.first(own)?))
     }
 
     /// The offset of each topic partition before which all records are applied to these partitions of the store, numbered as the
@@ -64,7 +68,7 @@ impl Feed {
         if !self.overlay().ready().covers(own) {
             return Ok(None);
         }
-        self.overlay().applied_offsets(own, self.topic_partitions()?).map(Some)
+        self.overlay().applied_offsets(own, &self.partitions()?).map(Some)
     }
 
     /// Records of a topic partition from an offset on, of about `bytes_max` bytes. Each reader has a number of its own below 2⁶³; one that
@@ -73,7 +77,8 @@ impl Feed {
     /// # Errors
     /// As [`Source::read`](crate::Source::read): [`StreamError::Lost`] if the records are gone.
     pub fn read_again(&self, reader: u64, partition: u32, offset: u64, bytes_max: usize) -> Result<Batch, StreamError> {
-        self.source().read(READERS | reader, partition, offset, bytes_max)
+        let (source, own) = self.source_of(partition);
+        source.read(READERS | reader, own, offset, bytes_max)
     }
 }
 

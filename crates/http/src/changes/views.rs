@@ -8,6 +8,7 @@ use fondaco_api::{ChangesPart, OffsetsRead, PartChange};
 use fondaco_model::cluster::StoreRecord;
 use fondaco_model::{PartitionCount, PartitionId, VersionNumber};
 use fondaco_node::FollowedChange;
+use fondaco_stream::topic_partition;
 
 use super::follow::{Begin, Step};
 use super::owners::Owners;
@@ -126,10 +127,14 @@ fn position_of(store: &StoreRecord, place: &ViewPlace) -> Position {
 /// The least offsets of all nodes: those up to which each of them has answered. A partition of the topic that a node has not heard of is left
 /// for later.
 pub(super) fn least(parts: &[ChangesPart]) -> BTreeMap<u32, OffsetsRead> {
-    let known = parts.iter().map(|part| part.topic_partitions).min().unwrap_or(0);
+    let is_known = |partition: u32| {
+        let (topic, own) = topic_partition(partition);
+        let counts = |part: &ChangesPart| part.topic_partitions.get(topic as usize).copied();
+        parts.iter().all(|part| counts(part).is_some_and(|count| own < count))
+    };
     let mut least = BTreeMap::<u32, OffsetsRead>::new();
     for (&partition, &read) in parts.iter().flat_map(|part| &part.offsets) {
-        if partition < known {
+        if is_known(partition) {
             let found = least.entry(partition).or_insert(read);
             found.next = found.next.min(read.next);
             found.seen = found.seen.max(read.seen);

@@ -219,9 +219,9 @@ impl Feed {
         &self.overlay
     }
 
-    /// The topic.
-    pub(crate) fn source(&self) -> &dyn Source {
-        &*self.source
+    /// The topics.
+    pub(crate) fn sources(&self) -> &[Arc<dyn Source>] {
+        &self.sources
     }
 
     /// Sets the partitions that the node holds. Records of others are deleted from then on; the stream is read from the
@@ -388,12 +388,12 @@ impl Feed {
     }
 
     /// How many partitions each topic has.
-    fn partitions(&self) -> Result<Vec<u32>, StreamError> {
+    pub(crate) fn partitions(&self) -> Result<Vec<u32>, StreamError> {
         self.sources.iter().map(|source| source.partitions()).collect()
     }
 
     /// The topic of a partition, and its number there.
-    fn source_of(&self, partition: u32) -> (&Arc<dyn Source>, u32) {
+    pub(crate) fn source_of(&self, partition: u32) -> (&Arc<dyn Source>, u32) {
         let (topic, own) = topic_partition(partition);
         (&self.sources[topic as usize], own)
     }

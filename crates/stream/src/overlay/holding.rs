@@ -197,10 +197,7 @@ impl Overlay {
         }
         let mut cursors = BTreeSet::new();
         for (&number, group) in &progress.groups {
-            let all = (0..)
-                .zip(topics)
-                .flat_map(|(topic, &count)| (0..count).map(move |own| number_of(topic, own)));
-            let read = all.filter(|&partition| progress.reads(&group.partitions, partition));
+            let read = all_partitions(topics).filter(|&partition| progress.reads(&group.partitions, partition));
             cursors.extend(read.map(|partition| (number, partition)));
         }
         Ok(cursors)
@@ -222,9 +219,13 @@ impl Overlay {
     ///
     /// # Errors
     /// An error of the engine.
-    pub(crate) fn applied_offsets(&self, own: &PartitionSet, topic: u32) -> Result<BTreeMap<u32, u64>, StreamError> {
+    pub(crate) fn applied_offsets(
+        &self,
+        own: &PartitionSet,
+        topics: &[u32],
+    ) -> Result<BTreeMap<u32, u64>, StreamError> {
         let progress = self.lock()?;
-        Ok(applied_offsets(&progress, own, topic))
+        Ok(applied_offsets(&progress, own, all_partitions(topics)))
     }
 
     /// Does something while no events are applied, if these are still the [applied offsets](Self::applied_offsets).
@@ -238,18 +239,31 @@ impl Overlay {
         work: impl FnOnce() -> T,
     ) -> Result<Option<T>, StreamError> {
         let progress = self.lock()?;
-        let topic = offsets.last_key_value().map_or(0, |(&last, _)| last + 1);
-        let now = applied_offsets(&progress, own, topic);
+        let now = applied_offsets(&progress, own, offsets.keys().copied());
         Ok((now == *offsets).then(work))
     }
 }
 
-fn applied_offsets(progress: &Progress, own: &PartitionSet, topic: u32) -> BTreeMap<u32, u64> {
+/// The numbers of all partitions of topics, which have so many.
+fn all_partitions(topics: &[u32]) -> impl Iterator<Item = u32> + Clone {
+    (0..)
+        .zip(topics)
+        .flat_map(|(topic, &count)| (0..count).map(move |own| number_of(topic, own)))
+}
+
+fn applied_offsets(
+    progress: &Progress,
+    own: &PartitionSet,
+    partitions: impl Iterator<Item = u32> + Clone,
+) -> BTreeMap<u32, u64> {
     let groups = progress.groups.values();
     let groups = groups.filter(|group| group.partitions.iter().any(|partition| own.contains(partition)));
     let mut applied = BTreeMap::new();
     for group in groups {
-        for partition in (0..topic).filter(|&partition| progress.reads(&group.partitions, partition)) {
+        for partition in partitions
+            .clone()
+            .filter(|&partition| progress.reads(&group.partitions, partition))
+        {
             let next = group.offsets.get(&partition).copied().unwrap_or(0);
             let known = applied.entry(partition).or_insert(next);
             *known = next.min(*known);
