@@ -74,9 +74,9 @@ pub struct ChangesPart {
     pub next: Option<u64>,
     /// How far the node has read the partitions of the topic that it reads.
     pub offsets: BTreeMap<u32, OffsetsRead>,
-    /// How many partitions the topic has.
+    /// How many partitions each topic has.
     pub topic_partitions: Vec<u32>,
-    /// Distinguishes the topic from another one with its name; 0 if that is not known.
+    /// Distinguishes the topics from others with their names; 0 if that is not known.
     pub topic_mark: u32,
     /// Why the node could not answer for all that it has yet.
     pub waits_for: Option<String>,
