@@ -29,7 +29,7 @@ class StreamProgress(NamedTuple):
     records_read: int
     #: How many keys have events.
     keys: int
-    #: Records that the topic had deleted before they were read: topic partition, first offset, offset after the last one.
+    #: Records that the topic had deleted before they were read: topic partition, first offset, offset after the last.
     lost: list[tuple[int, int, int]]
     #: Why it cannot read on.
     error: str | None
@@ -38,7 +38,8 @@ class StreamProgress(NamedTuple):
 class Status(NamedTuple):
     """The status of a reader that follows a store."""
 
-    #: ``current``, ``fetching``, ``catching up``, ``events lost``, ``retrying``, ``unreachable``, ``no store`` or ``no version``.
+    #: ``current``, ``fetching``, ``catching up``, ``events lost``, ``retrying``, ``unreachable``, ``no store`` or
+    #: ``no version``.
     state: str
     #: The version that it reads.
     version: int | None
@@ -168,8 +169,9 @@ def open(
     the cluster swaps it; ``keep`` former versions stay there. ``http`` names control ports of the cluster. It waits up to
     ``first_version_ms`` for the first version; 0 does not wait.
 
-    Of a hybrid store it also reads the topic of events: ``kafka`` has properties of librdkafka, and ``events_memory_bytes`` limits the
-    memory for keys and values of events. What is not here yet is asked from the nodes, unless ``fallback`` is false.
+    Of a hybrid store it also reads the topic of events: ``kafka`` has properties of librdkafka, and
+    ``events_memory_bytes`` limits the memory for keys and values of events. What is not here yet is asked from the
+    nodes, unless ``fallback`` is false.
 
     >>> with fondaco.open(version_directory) as cities:
     ...     cities.row("1")

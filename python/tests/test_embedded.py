@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import fondaco
 import pytest
@@ -91,7 +92,7 @@ def test_the_cluster_answers_before_the_first_version_is_here(
     store = client.store(batch_name)
     rows = pa.table({"k": [str(n) for n in range(5000)], "v": [f"{n:0>100}" for n in range(5000)]})
     store.push(rows, key="k", value="v", create=True)
-    slow = {"rate_limit_bytes_per_second": 20_000, "first_version_ms": 0}
+    slow: dict[str, Any] = {"rate_limit_bytes_per_second": 20_000, "first_version_ms": 0}
     with fondaco.open(batch_name, follow=True, http=cluster.http, directory=tmp_path / "a", **slow) as reader:
         assert reader.version is None
         assert (reader.get("7"), reader.get("none"), reader.store) == (b"7".rjust(100, b"0"), None, batch_name)

@@ -17,13 +17,14 @@ use fondaco_model::PartitionSet;
 
 use super::cluster::{Cluster, Seen, Target, VersionId};
 use super::fetch::Job;
+use super::held::{Held, open_last};
 use super::options::{FollowOptions, Swap};
 use super::place::{Place, Remembered};
 use super::status::{Shared, State};
 use crate::error::EmbeddedError;
-use crate::events::{Layer, StreamOf, Streams, StreamsOptions};
+use crate::events::{Layer, Streams, StreamsOptions};
 use crate::fallback::Fallback;
-use crate::snapshot::{Open, open_version};
+use crate::snapshot::Open;
 
 /// The pause before the first retry of a fetch; each further one is twice as long.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -50,32 +51,6 @@ enum Event {
     Fetched(Box<Result<Open, EmbeddedError>>),
     /// More partitions have read their stream.
     Ready,
-}
-
-/// A version that is or was current here.
-struct Held {
-    id: VersionId,
-    store_created_unix_ms: u64,
-    stream: Option<StreamOf>,
-    /// `None` if it was not opened since the start.
-    open: Option<Arc<Open>>,
-}
-
-impl Held {
-    /// Whether it is the version with these events on top. Another store may have a version with the same content.
-    fn is_of(&self, target: &Target) -> bool {
-        let is_same_store = self.store_created_unix_ms == target.store_created_unix_ms;
-        self.id == target.id
-            && match (&self.stream, &target.stream) {
-                (None, None) => true,
-                (Some(own), Some(other)) => is_same_store && own.events == other.events,
-                _ => false,
-            }
-    }
-
-    fn layer(&self) -> Option<&Arc<Layer>> {
-        self.open.as_ref()?.layer.as_ref()
-    }
 }
 
 /// A version that waits for its last reader, and then for its deletion.
@@ -137,7 +112,7 @@ pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following, 
         schemas,
     };
     let streams = Arc::new(Streams::new(streams, Arc::clone(&cluster)));
-    let (current, kept) = open_last(&place, remembered, &streams)?;
+    let (current, kept) = open_last(&place, remembered, &streams);
     let shared = Arc::new(Shared::following(current.as_ref().and_then(|held| held.open.clone())));
     let fallback = options.fallback.then(|| Fallback::new(Arc::clone(&cluster)));
     let mut follower = Follower {
@@ -184,42 +159,6 @@ pub(crate) fn follow(options: FollowOptions) -> Result<(Arc<Shared>, Following, 
         thread: Some(thread),
     };
     Ok((shared, following, fallback))
-}
-
-/// The last version that can be opened, and those before it.
-fn open_last(
-    place: &Place,
-    remembered: Vec<Remembered>,
-    streams: &Streams,
-) -> Result<(Option<Held>, Vec<Held>), EmbeddedError> {
-    let (mut current, mut others) = (None, Vec::new());
-    for remembered in remembered {
-        let id = remembered.id();
-        let mut held = Held {
-            id,
-            store_created_unix_ms: remembered.store_created_unix_ms,
-            stream: remembered.stream,
-            open: None,
-        };
-        if current.is_some() {
-            others.push(held);
-            continue;
-        }
-        let dir = place.version_dir(id);
-        let opened = open_version(&dir).and_then(|mut version| version.warm_and_close().map(|()| version));
-        let opened = opened
-            .map_err(EmbeddedError::from)
-            .and_then(|version| Open::new(version, Some(id.number)))
-            .and_then(|open| open.with_events(streams, held.stream.as_ref(), held.store_created_unix_ms));
-        match opened {
-            Ok(open) => {
-                held.open = Some(Arc::new(open));
-                current = Some(held);
-            }
-            Err(error) => tracing::warn!(?dir, %error, "a version cannot be opened"),
-        }
-    }
-    Ok((current, others))
 }
 
 impl Follower {

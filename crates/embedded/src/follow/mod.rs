@@ -4,12 +4,14 @@
 //! - [`cluster`]: the current version, as the cluster describes it;
 //! - [`place`]: the directory;
 //! - [`fetch`]: one version, from the cluster to an open one;
+//! - [`held`]: the versions here;
 //! - [`follower`]: the thread that does this, again and again;
 //! - [`status`]: what its readers see of it.
 
 mod cluster;
 mod fetch;
 mod follower;
+mod held;
 mod options;
 mod place;
 mod status;
