@@ -7,26 +7,36 @@
 mod ring;
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use fondaco_format::{ColdRead, ColdStep, FormatError, Value, Version};
-use tokio::sync::oneshot;
+use fondaco_format::{ColdRead, ColdStep, FormatError, Value, Version, missing_error};
+use tokio::sync::{Semaphore, oneshot};
 
 use ring::Ring;
+
+/// How many reads of one loop may wait for the sources of versions that are still fetched: a source that hangs must not take the
+/// threads that read from the disk.
+pub const READS_OF_SOURCES_MAX: usize = 32;
+
+/// How long another read waits for one of these to end.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
+
+const TOO_MANY: &str = "it is still being fetched, and too many other requests wait for its sources";
 
 /// The cold reads of one event loop.
 pub struct ColdReads {
     ring: Option<Rc<Ring>>,
+    of_sources: Arc<Semaphore>,
     under_way: Arc<AtomicU64>,
 }
 
 /// A cold read in flight. It has already begun; dropping it only abandons its result.
 pub struct InFlight {
     read: ColdRead,
-    bytes: Option<oneshot::Receiver<io::Result<Vec<u8>>>>,
+    bytes: Option<oneshot::Receiver<Result<Vec<u8>, FormatError>>>,
     under_way: Arc<AtomicU64>,
 }
 
@@ -61,7 +71,11 @@ impl ColdReads {
                 None
             }
         };
-        Self { ring, under_way }
+        Self {
+            ring,
+            of_sources: Arc::new(Semaphore::new(READS_OF_SOURCES_MAX)),
+            under_way,
+        }
     }
 
     /// Begins a read.
@@ -69,6 +83,7 @@ impl ColdReads {
         self.under_way.fetch_add(1, Relaxed);
         // A large read is done by `complete` itself, on a blocking thread.
         let bytes = (!read.is_large()).then(|| match &self.ring {
+            _ if !version.is_here(&read) => self.read_from_sources(version, &read),
             Some(ring) => ring.read(version, &read),
             None => read_on_a_thread(version, &read),
         });
@@ -77,6 +92,34 @@ impl ColdReads {
             bytes,
             under_way: Arc::clone(&self.under_way),
         }
+    }
+
+    /// Reads bytes that are not on the disk yet, when few enough such reads are under way.
+    fn read_from_sources(
+        &self,
+        version: &Arc<Version>,
+        read: &ColdRead,
+    ) -> oneshot::Receiver<Result<Vec<u8>, FormatError>> {
+        let (sender, receiver) = oneshot::channel();
+        let (version, read, room) = (Arc::clone(version), read.clone(), Arc::clone(&self.of_sources));
+        tokio::task::spawn_local(async move {
+            let permit = tokio::time::timeout(ROOM_WAIT_MAX, room.acquire_owned()).await;
+            match permit {
+                // The request has timed out meanwhile.
+                _ if sender.is_closed() => {}
+                Ok(permit) => {
+                    tokio::task::spawn_blocking(move || {
+                        let _ = sender.send(version.read_blocking(&read));
+                        drop(permit);
+                    });
+                }
+                Err(_) => {
+                    let error = version.read_failed(&read, missing_error(TOO_MANY.to_owned()));
+                    let _ = sender.send(Err(error));
+                }
+            }
+        });
+        receiver
     }
 
     /// Waits for a read and the reads that follow from it, and returns the result of the look-up.
@@ -93,8 +136,7 @@ impl ColdReads {
             let read = in_flight.read.clone();
             let step = match in_flight.bytes.take() {
                 Some(bytes) => match bytes.await {
-                    Ok(Ok(bytes)) => version.complete(read, key, bytes)?,
-                    Ok(Err(error)) => return Err(version.read_failed(&read, error)),
+                    Ok(bytes) => version.complete(read, key, bytes?)?,
                     Err(_) => return Err(shutting_down("the read was given up")),
                 },
                 None => complete_on_a_thread(version, read, key).await?,
@@ -108,15 +150,12 @@ impl ColdReads {
     }
 }
 
-fn read_on_a_thread(version: &Arc<Version>, read: &ColdRead) -> oneshot::Receiver<io::Result<Vec<u8>>> {
+fn read_on_a_thread(version: &Arc<Version>, read: &ColdRead) -> oneshot::Receiver<Result<Vec<u8>, FormatError>> {
     let (sender, receiver) = oneshot::channel();
     let (version, read) = (Arc::clone(version), read.clone());
     tokio::task::spawn_blocking(move || {
-        let range = read.range();
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        let result = version.cold_file(&read).read_exact_at(&mut bytes, range.start);
         // If the client is gone, nothing waits for the result.
-        let _ = sender.send(result.map(|()| bytes));
+        let _ = sender.send(version.read_blocking(&read));
     });
     receiver
 }

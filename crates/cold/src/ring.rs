@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fondaco_format::{ColdRead, Version};
+use fondaco_format::{ColdRead, FormatError, Version};
 use io_uring::{IoUring, opcode, types};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -35,7 +35,7 @@ struct Read {
     version: Arc<Version>,
     read: ColdRead,
     bytes: Vec<u8>,
-    done: oneshot::Sender<io::Result<Vec<u8>>>,
+    done: oneshot::Sender<Result<Vec<u8>, FormatError>>,
 }
 
 impl Ring {
@@ -60,7 +60,11 @@ impl Ring {
     }
 
     /// Queues a read.
-    pub(super) fn read(&self, version: &Arc<Version>, read: &ColdRead) -> oneshot::Receiver<io::Result<Vec<u8>>> {
+    pub(super) fn read(
+        &self,
+        version: &Arc<Version>,
+        read: &ColdRead,
+    ) -> oneshot::Receiver<Result<Vec<u8>, FormatError>> {
         let (done, receiver) = oneshot::channel();
         let range = read.range();
         let read = Read {
@@ -168,7 +172,8 @@ impl State {
                     let _ = read.done.send(Ok(read.bytes));
                 }
                 Err(_) => {
-                    let _ = read.done.send(Err(io::Error::from_raw_os_error(-end.result())));
+                    let error = io::Error::from_raw_os_error(-end.result());
+                    let _ = read.done.send(Err(read.version.read_failed(&read.read, error)));
                 }
             }
             if let Some(next) = self.waiting.pop_front() {

@@ -107,6 +107,7 @@ impl<'a> Batch<'a> {
             cache,
             findings: self.findings,
             pending_syncs: &self.pending_syncs,
+            partial: self.plan.partial_of(entry),
         };
         if let Some(sibling) = self.plan.sibling_of(entry) {
             if file.link(sibling)? {

@@ -1,13 +1,14 @@
 //! One file of a version: linked, cloned, [made](crate::rebuild) or copied into place, verified as it streams, continued
 //! where an earlier attempt stopped, from any source that has it.
 //!
-//! A copy grows under the name `NAME.part`; a link or a clone is made as `NAME.link`. Either gets its own name once its
+//! A copy grows under the name `NAME.part`, at its full length with holes; a link or a clone is made as `NAME.link`. Either gets its own name once its
 //! length and checksum match the manifest, and it is durable. Invariants: a file with its own name is correct; and
 //! nothing is ever written through a name that may be a link, since that would change the source.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_format::{Checksum, Checksummer, FileEntry};
@@ -15,6 +16,7 @@ use fondaco_format::{Checksum, Checksummer, FileEntry};
 use crate::copy::{Copy, Origin};
 use crate::error::FetchError;
 use crate::pace::FetchControl;
+use crate::partial::PartialCopy;
 use crate::pending_syncs::{Complete, PendingSyncs};
 use crate::report::Findings;
 use crate::share;
@@ -23,7 +25,7 @@ use crate::sources::{Choice, Sources};
 
 /// How many bytes are read, checked and written at a time. Many kernels do not interrupt a system call for an event
 /// loop that wakes up, and a call for a megabyte can take milliseconds.
-pub(crate) const PIECE_BYTES: usize = 16 << 10;
+pub(crate) const READ_BYTES: usize = 16 << 10;
 
 /// How often a source may fail in a row before a file gives up on it. With the pauses in between, that is some 15
 /// seconds: a server may restart.
@@ -62,6 +64,8 @@ pub(crate) struct FileFetch<'a> {
     pub(crate) cache: PageCache,
     pub(crate) findings: &'a Findings,
     pub(crate) pending_syncs: &'a PendingSyncs<'a>,
+    /// The copy that look-ups share, if the version is open while it is fetched.
+    pub(crate) partial: Option<&'a Arc<PartialCopy>>,
 }
 
 /// The results of a source for this file.
@@ -216,13 +220,13 @@ impl FileFetch<'_> {
                 Choice::Nothing => return Err(last_error),
             };
             let trial = &mut trials[number];
-            let (before, began) = (copy.bytes(), self.control.now());
+            let (before, began) = (copy.streamed(), self.control.now());
             let result = copy.stream(self, number);
-            if copy.bytes() == before && result.is_err() {
+            if copy.streamed() == before && result.is_err() {
                 self.sources.took(number, self.control.now().saturating_sub(began));
             }
-            if copy.bytes() > before {
-                self.sources.gave(number, copy.bytes() - before);
+            if copy.streamed() > before {
+                self.sources.gave(number, copy.streamed() - before);
                 // After progress, a source may fail as often as at first.
                 (trial.failures, trial.busy) = (0, 0);
             }
@@ -322,7 +326,8 @@ impl FileFetch<'_> {
     }
 
     pub(crate) fn complete(&self, copy: Copy) -> Result<(), FetchError> {
-        let (file, drops) = copy.into_file(self.cache);
+        let kept = copy.into_file(self.cache);
+        let (file, drops) = kept.map_err(FetchError::io("keep open", self.part()))?;
         self.keep(file, self.part(), drops)
     }
 
@@ -340,7 +345,7 @@ impl FileFetch<'_> {
         let mut reader = LocalReader::open(path, 0, self.cache).map_err(FetchError::io("open", path))?;
         let mut checksum = Checksummer::new();
         let mut bytes = 0;
-        let mut buffer = vec![0; PIECE_BYTES];
+        let mut buffer = vec![0; READ_BYTES];
         loop {
             let count = reader.read(&mut buffer).map_err(|error| {
                 self.control.forget(bytes);

@@ -8,6 +8,8 @@
 //! the dictionary, then indexes, and the manifest last. So indexes are the most recent in the page cache. One rename
 //! makes it the version's directory. Later partitions are added to that directory in the same order, so that each is
 //! held once its last index has its name. Files of an earlier attempt are verified and used.
+//!
+//! A version can be opened while it is fetched: see [`OnDemand`].
 
 mod batch;
 mod copy;
@@ -15,8 +17,10 @@ mod discard;
 mod error;
 mod file;
 mod https;
+mod on_demand;
 mod pace;
 mod pacer;
+mod partial;
 mod peer;
 mod pending_syncs;
 mod plan;
@@ -38,8 +42,10 @@ pub use discard::{discard_leftovers, move_partitions};
 pub use error::FetchError;
 pub use file::part_name;
 pub use https::agent_trusting;
+pub use on_demand::OnDemand;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
 pub use pacer::Pacer;
+pub use partial::OnDemandCounts;
 pub use peer::{PeerClient, PeerPort, PeerSource};
 pub use plan::FetchPlan;
 pub use report::{CorruptFile, FetchReport};

@@ -5,6 +5,7 @@
 //! [signed](RequestKey) with the token of the cluster, which is never sent.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -143,15 +144,22 @@ impl PeerPort {
     }
 
     fn ask(&self, method: &str, target: &str, body: &[u8]) -> io::Result<(StatusCode, Vec<u8>)> {
-        let mut answer = self.send(method, target, "", body)?;
+        let mut answer = self.send(method, target, "", body, ANSWER_TIME_MAX)?;
         if answer.status() == StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
-            answer = self.send(method, target, "", body)?;
+            answer = self.send(method, target, "", body, ANSWER_TIME_MAX)?;
         }
         let found = answer.body_mut().with_config().limit(JSON_BYTES_MAX).read_to_vec();
         Ok((answer.status(), found.map_err(as_io)?))
     }
 
-    fn send(&self, method: &str, target: &str, range: &str, body: &[u8]) -> io::Result<http::Response<Body>> {
+    fn send(
+        &self,
+        method: &str,
+        target: &str,
+        range: &str,
+        body: &[u8],
+        time_max: Duration,
+    ) -> io::Result<http::Response<Body>> {
         let url = format!("{}://{}{target}", self.client.scheme, self.address);
         let mut request = http::Request::builder().method(method).uri(url);
         if !range.is_empty() {
@@ -171,7 +179,11 @@ impl PeerPort {
             request = request.header(header::AUTHORIZATION, key.sign(&signed, body, unix_ms).to_string());
         }
         let answer = match body {
-            b"" => self.client.agent.run(request.body(()).map_err(io::Error::other)?),
+            b"" => {
+                let request = request.body(()).map_err(io::Error::other)?;
+                let request = self.client.agent.configure_request(request);
+                self.client.agent.run(request.timeout_global(Some(time_max)).build())
+            }
             body => self.client.agent.run(request.body(body).map_err(io::Error::other)?),
         };
         answer.map_err(as_io)
@@ -199,14 +211,14 @@ pub struct PeerSource {
 
 impl PeerSource {
     /// Requests some bytes of a file. Returns them, and the length of the whole file.
-    fn range(&self, file: &str, offset: u64, bytes: u64) -> Result<(Vec<u8>, u64), SourceError> {
+    fn range(&self, file: &str, offset: u64, bytes: u64, time_max: Duration) -> Result<(Vec<u8>, u64), SourceError> {
         debug_assert!(bytes > 0);
         let last = offset + bytes - 1;
         let range = format!("bytes={offset}-{last}");
         let target = format!("{}/{file}", self.path);
-        let mut answer = self.port.send("GET", &target, &range, b"")?;
+        let mut answer = self.port.send("GET", &target, &range, b"", time_max)?;
         if answer.status() == StatusCode::UNAUTHORIZED && self.port.follow_clock(&answer) {
-            answer = self.port.send("GET", &target, &range, b"")?;
+            answer = self.port.send("GET", &target, &range, b"", time_max)?;
         }
         let length = match answer.status() {
             StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
@@ -254,6 +266,10 @@ impl FetchSource for PeerSource {
     fn open(&self, file: &str, offset: u64, _: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
         Ok(Box::new(PeerReader::open(self, file, offset)?))
     }
+
+    fn read_range(&self, file: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, SourceError> {
+        Ok(self.range(file, range.start, range.end - range.start, time_max)?.0)
+    }
 }
 
 /// Reads a file on a peer range by range.
@@ -270,7 +286,7 @@ struct PeerReader {
 
 impl PeerReader {
     fn open(source: &PeerSource, file: &str, offset: u64) -> Result<Self, SourceError> {
-        let (range, end) = source.range(file, offset, RANGE_BYTES)?;
+        let (range, end) = source.range(file, offset, RANGE_BYTES, ANSWER_TIME_MAX)?;
         Ok(Self {
             source: source.clone(),
             file: file.to_owned(),
@@ -289,7 +305,7 @@ impl Read for PeerReader {
                 return Ok(0);
             }
             let bytes = RANGE_BYTES.min(self.end - self.next);
-            (self.range, _) = self.source.range(&self.file, self.next, bytes)?;
+            (self.range, _) = self.source.range(&self.file, self.next, bytes, ANSWER_TIME_MAX)?;
             self.used = 0;
             self.next += self.range.len() as u64;
         }

@@ -4,14 +4,19 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use fondaco_format::{Checksum, ChunkEntry, FileEntry, FormatError, MANIFEST_FILE, Manifest};
+use fondaco_format::{Checksum, ChunkEntry, FileEntry, FilePlace, FormatError, MANIFEST_FILE, Manifest};
+use fondaco_model::PartitionSet;
 
 use crate::batch::Batch;
 use crate::error::FetchError;
+use crate::file::part_name;
+use crate::on_demand::OnDemand;
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
+use crate::partial::{Demand, OnDemandCounts, PartialCopy};
 use crate::rebuild::{Rebuild, Rebuilds};
 use crate::report::{FetchReport, Findings};
 use crate::siblings::Siblings;
@@ -48,6 +53,8 @@ pub struct FetchPlan {
     /// The number of the source that is the relay of a file, by the file's name.
     relays: HashMap<String, usize>,
     rebuilds: Rebuilds,
+    /// The copies that look-ups share, by the names of their files.
+    partials: HashMap<String, Arc<PartialCopy>>,
 }
 
 impl FetchPlan {
@@ -91,6 +98,7 @@ impl FetchPlan {
             needed_bytes: 0,
             shareable: None,
             relays,
+            partials: HashMap::new(),
         };
         let dir = plan.dir(target);
         plan.shareable = space::shareable(sources, dir);
@@ -125,6 +133,56 @@ impl FetchPlan {
         self.shareable.is_some()
     }
 
+    /// Creates the files of these partitions, so that the version can be opened [while it is fetched](OnDemand). Files that are
+    /// here, or that another version has, are used as they are.
+    ///
+    /// # Errors
+    /// The files cannot be created.
+    pub fn on_demand(
+        &mut self,
+        sources: &Arc<Sources>,
+        target: &FetchTarget<'_>,
+        partitions: &PartitionSet,
+        counts: &Arc<OnDemandCounts>,
+    ) -> Result<OnDemand, FetchError> {
+        let dir = self.dir(target).to_owned();
+        if !self.adds {
+            fondaco_durable::create_directory(&dir).map_err(FetchError::io("create", &dir))?;
+        }
+        let (mut places, mut partials) = (HashMap::new(), HashMap::new());
+        let manifest = &self.found.manifest;
+        let chunks = manifest.chunks.iter();
+        let chunks = chunks.filter(|chunk| partitions.contains(chunk.partition));
+        for file in chunks.flat_map(ChunkEntry::files).chain(&manifest.dictionary) {
+            let found = fs::symlink_metadata(dir.join(&file.name));
+            if found.is_ok_and(|found| found.is_file() && found.len() == file.bytes) {
+                continue;
+            }
+            if let Some(sibling) = self.sibling_of(file) {
+                places.insert(file.name.clone(), FilePlace::Whole(sibling.to_owned()));
+                continue;
+            }
+            let demand = Demand {
+                sources: Arc::clone(sources),
+                counts: Arc::clone(counts),
+            };
+            let partial = PartialCopy::open(dir.join(part_name(&file.name)), file, Some(demand))?;
+            let partial = Arc::new(partial);
+            places.insert(file.name.clone(), FilePlace::Partial(Arc::clone(&partial) as _));
+            partials.insert(file.name.clone(), partial);
+        }
+        let dictionary = manifest.dictionary.as_ref();
+        let on_demand = OnDemand {
+            dir,
+            manifest: manifest.clone(),
+            identity: self.found.identity,
+            dictionary: dictionary.and_then(|dictionary| partials.get(&dictionary.name).cloned()),
+            places,
+        };
+        self.partials = partials;
+        Ok(on_demand)
+    }
+
     /// Fetches. Returns when all wanted files are complete, verified, durable and in place.
     ///
     /// # Errors
@@ -148,8 +206,14 @@ impl FetchPlan {
         let mut pacer = Pacer::new(control, tuning);
         let findings = Findings::default();
         let batch = Batch::new(self, sources, dir, target.reserve_bytes, control, &findings);
-        batch.run(&self.data, cache, &mut pacer)?;
-        batch.run(&self.indexes, PageCache::Keep, &mut pacer)?;
+        let mut steps = [(&self.data, cache), (&self.indexes, PageCache::Keep)];
+        if !self.partials.is_empty() && self.rebuilds.patches().next().is_none() {
+            // Look-ups that read the data from a source should not read the indexes from there, too.
+            steps.reverse();
+        }
+        for (files, cache) in steps {
+            batch.run(files, cache, &mut pacer)?;
+        }
         control.check()?;
         // Leftovers of earlier attempts, for files that were got in another way or are not wanted any more.
         discard_leftovers(dir)?;
@@ -163,6 +227,11 @@ impl FetchPlan {
         }
         drop((batch, reservation));
         Ok(findings.report(sources))
+    }
+
+    /// The copy of a file that look-ups share, if there is one.
+    pub(crate) fn partial_of(&self, file: &FileEntry) -> Option<&Arc<PartialCopy>> {
+        self.partials.get(&file.name)
     }
 
     pub(crate) fn shareable(&self) -> Option<usize> {

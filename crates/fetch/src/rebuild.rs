@@ -17,7 +17,7 @@ use rustix::fs::{Advice, Mode, OFlags, fadvise};
 
 use crate::copy::Copy;
 use crate::error::FetchError;
-use crate::file::{FileFetch, PIECE_BYTES, remove};
+use crate::file::{FileFetch, READ_BYTES, remove};
 use crate::siblings::Siblings;
 use crate::source::open_file;
 
@@ -131,7 +131,12 @@ impl FileFetch<'_> {
 
     fn try_rebuild(&self, rebuild: &Rebuild) -> Result<(), Failed> {
         let Rebuild { chunk, patch, base } = rebuild;
-        let of = |entry| FileFetch { entry, ..*self };
+        // What look-ups have read is not used: the file is made anew.
+        let of = |entry| FileFetch {
+            entry,
+            partial: None,
+            ..*self
+        };
         // The node that relays the chunk has made it, and has no patch. Without one, the chunk is fetched: soon, where the
         // only source that has patches fails.
         let fetched = FileFetch {
@@ -224,7 +229,7 @@ impl Write for Growing<'_> {
         let Some(copy) = &mut self.copy else {
             return Ok(bytes.len());
         };
-        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+        let piece = &bytes[..bytes.len().min(READ_BYTES)];
         if copy.bytes() + piece.len() as u64 > self.fetch.entry.bytes {
             return Err(io::Error::other("it would be longer than its manifest says"));
         }

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,17 @@ pub trait FetchSource: Send + Sync {
     /// # Errors
     /// Why the file cannot be read.
     fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError>;
+
+    /// Reads a range of a file, by one request where that is possible, which may take this long.
+    ///
+    /// # Errors
+    /// Why the range cannot be read.
+    fn read_range(&self, file: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, SourceError> {
+        let _ = time_max;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.open(file, range.start, PageCache::Keep)?.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 impl<S: FetchSource + ?Sized> FetchSource for std::sync::Arc<S> {
@@ -65,6 +77,10 @@ impl<S: FetchSource + ?Sized> FetchSource for std::sync::Arc<S> {
 
     fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
         (**self).open(file, offset, cache)
+    }
+
+    fn read_range(&self, file: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, SourceError> {
+        (**self).read_range(file, range, time_max)
     }
 }
 
@@ -145,6 +161,11 @@ impl FetchSource for LocationSource {
             Some(path) => Box::new(LocalReader::open(&path, offset, cache)?),
             None => Box::new(self.0.open(file, offset).map_err(io::Error::from)?),
         })
+    }
+
+    fn read_range(&self, file: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, SourceError> {
+        let read = self.0.read_range(file, range, time_max);
+        read.map_err(|error| io::Error::from(error).into())
     }
 }
 

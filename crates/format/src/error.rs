@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use fondaco_model::{PartitionCount, PartitionId, ValueType};
 
+use crate::partial::is_missing;
+
 /// An error of the format.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -185,5 +187,10 @@ impl FormatError {
     /// Whether the stored bytes are wrong, as opposed to unreadable or of an unknown format.
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::CorruptManifest { .. })
+    }
+
+    /// Whether bytes of a version that is open while it is fetched could not be read from its sources: the disk is not damaged.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_missing(source))
     }
 }

@@ -23,6 +23,7 @@ mod hash;
 mod manifest;
 mod mapping;
 mod names;
+mod partial;
 mod patch;
 mod record;
 mod residency;
@@ -46,6 +47,7 @@ pub use names::{
     DATA_KIND, INDEX_KIND, MANIFEST_FILE, PATCH_KIND, chunk_file_name, dictionary_file_name, is_named_by_content,
     is_version_file, unnamed_chunk_file,
 };
+pub use partial::{FilePlace, PIECE_BYTES, PartialFile, missing_error};
 pub use patch::{Merged, Patch, merge, write_change, write_patch};
 pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;

@@ -7,14 +7,15 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use fondaco_model::PartitionId;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::error::{FileDefect, FormatError};
 use crate::fault::Guard;
+use crate::partial::{FilePlace, PartialFile};
 use crate::residency::{self, UNIT_BYTES};
 use crate::room::Taken;
 
@@ -26,8 +27,9 @@ const UNMAP_STEP_BYTES: usize = 4 << 20;
 
 /// A mapped file of a chunk.
 ///
-/// The files of a version are never written. If one is truncated all the same, or the disk cannot read a page, the page
-/// is replaced with zeros, and the mapping is not trusted any more: see [`crate::fault`].
+/// The files of a version are never written, but for the [missing pieces](crate::partial) of one that is not here as a whole:
+/// these are not touched before they are complete. If a file is truncated all the same, or the disk cannot read
+/// a page, the page is replaced with zeros, and the mapping is not trusted any more: see [`crate::fault`].
 pub(crate) struct Mapping {
     /// The first field, so that it is dropped before the mapping that it guards.
     guard: Guard,
@@ -37,12 +39,18 @@ pub(crate) struct Mapping {
     stamps: Box<[AtomicU16]>,
     /// `mincore` is reliable only for files that the process owns or may write.
     mincore_is_truthful: bool,
+    /// Set while the file is not here as a whole.
+    partial: Option<Arc<dyn PartialFile>>,
     _room: Taken,
 }
 
 impl Mapping {
     /// Maps a file of a partition, which must have exactly `bytes` bytes.
-    pub(crate) fn open(path: PathBuf, bytes: u64, partition: PartitionId) -> Result<Self, FormatError> {
+    pub(crate) fn open(place: FilePlace, bytes: u64, partition: PartitionId) -> Result<Self, FormatError> {
+        let (path, partial) = match place {
+            FilePlace::Whole(path) => (path, None),
+            FilePlace::Partial(partial) => (partial.path().to_owned(), Some(partial)),
+        };
         residency::start_clock();
         let missing = |path, defect| FormatError::MissingFile {
             partition,
@@ -77,7 +85,7 @@ impl Mapping {
         };
         // Each look-up reads exactly the bytes that it needs: readahead would fill memory with others.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-        // SAFETY: the files of a version are never written after they are complete, as the documentation of the type
+        // SAFETY: what is touched of the files of a version is never written any more, as the documentation of the type
         // says; a checksum would detect a changed byte.
         let map = unsafe { Mmap::map(&file) }.map_err(FormatError::io("map", &path))?;
         let _ = map.advise(Advice::Random);
@@ -93,6 +101,7 @@ impl Mapping {
             map,
             stamps,
             mincore_is_truthful,
+            partial,
             _room: room,
         })
     }
@@ -103,6 +112,20 @@ impl Mapping {
 
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The file, while it is not here as a whole.
+    pub(crate) fn partial(&self) -> Option<&dyn PartialFile> {
+        self.partial.as_deref()
+    }
+
+    /// Whether a range is here: always, once the file is.
+    pub(crate) fn is_here(&self, range: &Range<u64>) -> bool {
+        self.partial.as_ref().is_none_or(|partial| partial.has(range))
+    }
+
+    fn has(&self, range: &Range<usize>) -> bool {
+        self.is_here(&(range.start as u64..range.end.min(self.map.len()) as u64))
     }
 
     /// Whether it had an unreadable page.
@@ -152,7 +175,7 @@ impl Mapping {
 
     /// Whether a range is in memory, as far as the kernel tells, also if another process read it. The range is at most 256 KiB long.
     pub(crate) fn is_in_memory(&self, range: &Range<usize>) -> bool {
-        self.mincore_is_truthful && self.mincore(range)
+        self.mincore_is_truthful && self.has(range) && self.mincore(range)
     }
 
     /// Records that a range has just been read, and so is in memory.
@@ -169,7 +192,7 @@ impl Mapping {
     #[inline(never)]
     fn ask_kernel(&self, range: Range<usize>) -> bool {
         let known = units(&range).any(|unit| self.was_seen(unit));
-        let resident = self.mincore_is_truthful && !self.is_damaged() && self.mincore(&range);
+        let resident = self.mincore_is_truthful && !self.is_damaged() && self.has(&range) && self.mincore(&range);
         if known {
             residency::observe_stale(resident);
         }
@@ -199,8 +222,8 @@ impl Mapping {
         answered == 0 && resident[..pages].iter().all(|page| page & 1 != 0)
     }
 
-    /// Reads a range by a system call, which waits for the disk if necessary and reports a failed read as an error,
-    /// unlike a mapping.
+    /// Reads a range that is here by a system call, which waits for the disk if necessary and reports a failed read as an
+    /// error, unlike a mapping.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.file.read_exact_at(&mut bytes, range.start)?;
@@ -216,7 +239,7 @@ impl Mapping {
     /// Asks the kernel to read a range ahead; it may extend past the end of the file.
     pub(crate) fn read_ahead(&self, range: Range<usize>) {
         let bytes = NonZeroU64::new(range.end.min(self.map.len()).saturating_sub(range.start) as u64);
-        if bytes.is_some() {
+        if bytes.is_some() && self.has(&range) {
             let _ = rustix::fs::fadvise(
                 self.file.as_fd(),
                 range.start as u64,

@@ -187,7 +187,8 @@ pub fn search_records(bucket: &[u8], key: &[u8]) -> RecordSearch {
     }
 }
 
-fn records_are_intact(mut rest: &[u8]) -> bool {
+/// Whether these bytes are whole records, all of them intact.
+pub(crate) fn records_are_intact(mut rest: &[u8]) -> bool {
     while let Some(header) = RecordHeader::parse(rest) {
         let Some((record, after)) = rest.split_at_checked(header.record_bytes()) else {
             return false;

@@ -6,9 +6,12 @@
 use std::fmt;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use url::Url;
 
@@ -147,6 +150,24 @@ impl Location {
                 FileReader::local(path, file, offset)
             }
             Place::Remote(remote) => Ok(FileReader::remote(remote.path_of(name), remote.open(name)?, offset)),
+        }
+    }
+
+    /// Reads a range of a file by one request, which may take this long.
+    ///
+    /// # Errors
+    /// [`StorageError::NotFound`], [`StorageError::Shortened`] if the file has fewer bytes, or another error of the storage.
+    pub fn read_range(&self, name: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, StorageError> {
+        check_name(name)?;
+        match &self.0 {
+            Place::Local(path) => {
+                let path = path.join(name);
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                let file = File::open(&path).map_err(|e| StorageError::io("open", &path, e))?;
+                let read = file.read_exact_at(&mut bytes, range.start);
+                read.map_err(|e| StorageError::io("read", &path, e)).map(|()| bytes)
+            }
+            Place::Remote(remote) => remote.read_range(name, range, time_max),
         }
     }
 

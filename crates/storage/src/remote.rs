@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
@@ -213,6 +214,28 @@ impl Remote {
             })
         });
         Ok(files.collect())
+    }
+
+    /// Reads a range of a file by one request.
+    pub(crate) fn read_range(
+        &self,
+        name: &str,
+        range: Range<u64>,
+        time_max: Duration,
+    ) -> Result<Vec<u8>, StorageError> {
+        let (store, object) = (Arc::clone(&self.store), self.object(name)?);
+        let (offset, bytes) = (range.start, range.end - range.start);
+        let request = self.request_for("read", name);
+        let read = request.start(async move { store.get_range(&object, range).await })?;
+        let read = read.wait_for(time_max)?;
+        match bytes.checked_sub(read.len() as u64) {
+            Some(0) => Ok(read.into()),
+            missing => Err(StorageError::Shortened {
+                path: self.path_of(name),
+                offset: offset + read.len() as u64,
+                missing_bytes: missing.unwrap_or(0),
+            }),
+        }
     }
 
     /// Opens the current version of a file.

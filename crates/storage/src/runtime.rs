@@ -98,6 +98,19 @@ pub(crate) struct Pending<T> {
 }
 
 impl<T> Pending<T> {
+    /// Waits for this long at most.
+    pub(crate) fn wait_for(self, time_max: Duration) -> Result<T, StorageError> {
+        match self.answer.recv_timeout(time_max) {
+            Ok(answer) => answer,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(StorageError::NoAnswer {
+                action: self.request.action,
+                path: self.request.path.clone(),
+                seconds: time_max.as_secs(),
+            }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => self.wait(),
+        }
+    }
+
     pub(crate) fn wait(self) -> Result<T, StorageError> {
         self.answer.recv().unwrap_or_else(|_| {
             Err(StorageError::Remote {

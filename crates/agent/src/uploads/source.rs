@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError};
 use fondaco_format::Checksum;
@@ -81,6 +83,10 @@ impl FetchSource for UploadFiles {
 
     fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
         self.files()?.open(file, offset, cache)
+    }
+
+    fn read_range(&self, file: &str, range: Range<u64>, time_max: Duration) -> Result<Vec<u8>, SourceError> {
+        self.files()?.read_range(file, range, time_max)
     }
 }
 

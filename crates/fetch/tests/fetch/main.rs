@@ -3,6 +3,7 @@
 #[path = "../../../format/tests/written/files.rs"]
 mod files;
 mod mounted;
+mod on_demand;
 mod one_source;
 mod partitions;
 mod peers;

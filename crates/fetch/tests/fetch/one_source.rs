@@ -101,7 +101,8 @@ fn an_interrupted_fetch_keeps_its_files_and_reads_the_rest() {
     place.fetch(Arc::clone(&source), &resumed, &tuning).unwrap();
     place.assert_whole();
     let read = source.bytes_read.load(Relaxed);
-    assert!(read <= total - 900_000, "{read} of {total} bytes were read again");
+    // A piece of each of the two files may be lost.
+    assert!(read <= total - 850_000, "{read} of {total} bytes were read again");
     assert_eq!(resumed.progress().bytes_done, total);
 }
 

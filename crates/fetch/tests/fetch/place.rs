@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -29,6 +30,8 @@ pub struct Source {
     /// How many bytes an open file gives before it fails, the first time.
     pub breaks_after: Mutex<Option<u64>>,
     pub bytes_read: AtomicU64,
+    /// How many ranges were read.
+    pub ranges_read: AtomicU64,
 }
 
 impl Source {
@@ -67,6 +70,7 @@ impl Source {
             failures: AtomicU32::new(0),
             breaks_after: Mutex::new(None),
             bytes_read: AtomicU64::new(0),
+            ranges_read: AtomicU64::new(0),
         })
     }
 
@@ -117,6 +121,16 @@ impl FetchSource for Source {
             }
             None => Box::new(io::Cursor::new(rest)),
         })
+    }
+
+    fn read_range(&self, file: &str, range: Range<u64>, _: Duration) -> Result<Vec<u8>, SourceError> {
+        let failures = self.failures.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        if failures.is_ok() {
+            return Err(io::Error::other("503 slow down").into());
+        }
+        self.ranges_read.fetch_add(1, Relaxed);
+        let bytes = fs::read(self.dir.path().join(file))?;
+        Ok(bytes[range.start as usize..range.end as usize].to_vec())
     }
 }
 
@@ -196,18 +210,23 @@ impl Place {
         tuning: &Tuning,
     ) -> Result<FetchReport, FetchError> {
         let (sources, fetching, version) = (sources.into(), self.fetching(), self.version());
-        let target = FetchTarget {
+        let target = self.target(&fetching, &version);
+        let plan = FetchPlan::new(&sources, &target)?;
+        plan.run(&sources, &target, PageCache::DropBehind, control, tuning)
+    }
+
+    /// The target of a fetch, with these directories.
+    pub fn target<'a>(&'a self, fetching_dir: &'a Path, version_dir: &'a Path) -> FetchTarget<'a> {
+        FetchTarget {
             store: &self.store,
             partitions: PartitionCount::try_from(self.partitions).unwrap(),
             wanted: self.wanted.as_ref(),
             manifest_checksum: self.manifest_checksum,
-            fetching_dir: &fetching,
-            version_dir: &version,
+            fetching_dir,
+            version_dir,
             siblings: &self.siblings,
             reserve_bytes: self.reserve_bytes,
-        };
-        let plan = FetchPlan::new(&sources, &target)?;
-        plan.run(&sources, &target, PageCache::DropBehind, control, tuning)
+        }
     }
 
     /// Fetches from one source without a limit.

@@ -11,9 +11,10 @@ use super::data::{DATA_HEADER_BYTES, DataHeader, HeaderError};
 use super::index::{BLOCK_BYTES, BUCKETS_PER_BLOCK, IndexHeader, block_is_intact, block_of, block_range, bucket_range};
 use crate::error::FormatError;
 use crate::hash::bucket_of_hash;
-use crate::manifest::ChunkEntry;
+use crate::manifest::{ChunkEntry, FileEntry};
 use crate::mapping::Mapping;
-use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact};
+use crate::partial::{FilePlace, bring_blocks, missing};
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact, records_are_intact};
 use crate::version::prefetch;
 
 /// An open chunk.
@@ -28,16 +29,26 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Opens the chunk of an entry. Reads only the two headers.
-    pub(crate) fn open(dir: &Path, entry: &ChunkEntry, chunk_count: u32) -> Result<Self, FormatError> {
+    /// Opens the chunk of an entry, whose files are at these places. Reads only the two headers; that of a data file only if it
+    /// is here.
+    pub(crate) fn open(
+        place: impl Fn(&FileEntry) -> FilePlace,
+        entry: &ChunkEntry,
+        chunk_count: u32,
+    ) -> Result<Self, FormatError> {
         let identity = ChunkIdentity {
             partition: entry.partition,
             chunk: entry.chunk,
             chunk_count,
         };
-        let data = Mapping::open(dir.join(&entry.data.name), entry.data.bytes, entry.partition)?;
-        let header = read_header(&data, DATA_HEADER_BYTES, DataHeader::from_bytes)?;
-        let index = Mapping::open(dir.join(&entry.index.name), entry.index.bytes, entry.partition)?;
+        let data = Mapping::open(place(&entry.data), entry.data.bytes, entry.partition)?;
+        let header = match data.is_here(&(0..DATA_HEADER_BYTES as u64)) {
+            true => read_header(&data, DATA_HEADER_BYTES, DataHeader::from_bytes)?,
+            // It is checked when it is brought here.
+            false => DataHeader { identity },
+        };
+        let index = Mapping::open(place(&entry.index), entry.index.bytes, entry.partition)?;
+        bring_index(&index, &(0..BLOCK_BYTES as u64))?;
         let index_header = read_header(&index, BLOCK_BYTES, IndexHeader::from_block)?;
         for (mapping, found) in [(&data, header.identity), (&index, index_header.identity)] {
             if found != identity {
@@ -220,11 +231,62 @@ impl Chunk {
         Ok(())
     }
 
-    fn read_index(&self, range: Range<u64>) -> Result<Vec<u8>, FormatError> {
+    /// Reads blocks of the index, which are not verified yet.
+    pub(crate) fn read_index(&self, range: Range<u64>) -> Result<Vec<u8>, FormatError> {
         match &self.index {
-            Some(index) => index.read(range).map_err(FormatError::io("read", &self.index_path)),
+            Some(index) => {
+                bring_index(index, &range)?;
+                index.read(range).map_err(FormatError::io("read", &self.index_path))
+            }
             None => Err(self.closed_index()),
         }
+    }
+
+    /// Reads a range of the data, with this bucket at its start or before it.
+    pub(crate) fn read_data(&self, bucket: u32, range: Range<u64>) -> Result<Vec<u8>, FormatError> {
+        self.bring_data(bucket, &range)?;
+        self.data.read(range).map_err(FormatError::io("read", self.data.path()))
+    }
+
+    /// Brings the missing parts of a range of the data here, each with the whole records around it.
+    fn bring_data(&self, bucket: u32, range: &Range<u64>) -> Result<(), FormatError> {
+        let Some(partial) = self.data.partial() else {
+            return Ok(());
+        };
+        for pieces in missing(partial, range, self.data.bytes().len() as u64) {
+            let around = self.records_around(bucket, &pieces)?;
+            let is_intact = |bytes: &[u8]| match bytes.split_at_checked(DATA_HEADER_BYTES) {
+                Some((header, records)) if around.start == 0 => {
+                    let header = DataHeader::from_bytes(header);
+                    header.is_ok_and(|header| header.identity == self.identity) && records_are_intact(records)
+                }
+                _ => around.start > 0 && records_are_intact(bytes),
+            };
+            let brought = partial.bring(pieces, around.clone(), &is_intact);
+            brought.map_err(FormatError::io("fetch a part of", self.data.path()))?;
+        }
+        Ok(())
+    }
+
+    /// The range of the whole buckets that pieces of the data lie in, with the header if they begin with it. The bucket begins
+    /// before their end.
+    fn records_around(&self, bucket: u32, pieces: &Range<u64>) -> Result<Range<u64>, FormatError> {
+        let (mut first, mut range) = (bucket, self.read_bucket_range(bucket)?);
+        while range.end as u64 <= pieces.start && first + 1 < self.bucket_count {
+            first += 1;
+            range = self.read_bucket_range(first)?;
+        }
+        let (mut last, mut end) = (first, range.end as u64);
+        while end < pieces.end && last + 1 < self.bucket_count {
+            last += 1;
+            end = self.read_bucket_range(last)?.end as u64;
+        }
+        while range.start as u64 > pieces.start && first > 0 {
+            first -= 1;
+            range = self.read_bucket_range(first)?;
+        }
+        let start = if first == 0 { 0 } else { range.start as u64 };
+        Ok(start..end)
     }
 
     /// The error for a read of a closed index, which does not happen: the whole index is in memory then.
@@ -241,9 +303,15 @@ impl Chunk {
     /// found, it reads and verifies every record, one at a time.
     ///
     /// Returns the verified record of the key.
-    pub(crate) fn search_large(&self, bucket: Range<usize>, key: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+    pub(crate) fn search_large(
+        &self,
+        number: u32,
+        bucket: Range<usize>,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, FormatError> {
         let io_error = |e: io::Error| FormatError::io("read", self.data.path())(e);
         let (mut at, end) = (bucket.start as u64, bucket.end as u64);
+        self.bring_data(number, &(at..end))?;
         let prefix_bytes = (RECORD_HEADER_BYTES + key.len()) as u64;
         while at < end {
             let prefix = self.data.read(at..end.min(at + prefix_bytes)).map_err(io_error)?;
@@ -281,6 +349,15 @@ impl Chunk {
             return Err(self.corrupt_data("a record extends past the end of its bucket"));
         }
         Ok(record)
+    }
+}
+
+/// Brings blocks of an index here, if they are missing.
+fn bring_index(index: &Mapping, range: &Range<u64>) -> Result<(), FormatError> {
+    match index.partial() {
+        Some(partial) => bring_blocks(partial, range, index.bytes().len() as u64)
+            .map_err(FormatError::io("fetch a part of", index.path())),
+        None => Ok(()),
     }
 }
 

@@ -17,12 +17,13 @@ use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordSearch, search_reco
 #[derive(Debug, Clone)]
 pub struct ColdRead {
     chunk: u32,
+    bucket: u32,
     target: Target,
 }
 
 #[derive(Debug, Clone)]
 enum Target {
-    Index { bucket: u32 },
+    Index,
     Bucket(Range<usize>),
     Large(Range<usize>),
 }
@@ -42,20 +43,23 @@ impl ColdRead {
     pub(super) fn index(chunk: u32, bucket: u32) -> Self {
         Self {
             chunk,
-            target: Target::Index { bucket },
+            bucket,
+            target: Target::Index,
         }
     }
 
-    pub(super) fn bucket(chunk: u32, range: Range<usize>) -> Self {
+    pub(super) fn bucket(chunk: u32, bucket: u32, range: Range<usize>) -> Self {
         Self {
             chunk,
+            bucket,
             target: Target::Bucket(range),
         }
     }
 
-    pub(super) fn large(chunk: u32, range: Range<usize>) -> Self {
+    pub(super) fn large(chunk: u32, bucket: u32, range: Range<usize>) -> Self {
         Self {
             chunk,
+            bucket,
             target: Target::Large(range),
         }
     }
@@ -67,7 +71,7 @@ impl ColdRead {
     /// Its place in the version: reads in this order go through each file once, from its start to its end.
     pub(super) fn place(&self) -> (u32, bool, u64) {
         let (is_data, start) = match &self.target {
-            Target::Index { bucket } => (false, Chunk::block_range(*bucket).start),
+            Target::Index => (false, Chunk::block_range(self.bucket).start),
             Target::Bucket(range) | Target::Large(range) => (true, range.start as u64),
         };
         (self.chunk, is_data, start)
@@ -77,7 +81,7 @@ impl ColdRead {
     /// called where blocking is allowed.
     pub fn range(&self) -> Range<u64> {
         match &self.target {
-            Target::Index { bucket } => Chunk::block_range(*bucket),
+            Target::Index => Chunk::block_range(self.bucket),
             Target::Bucket(range) => range.start as u64..range.end as u64,
             Target::Large(_) => 0..0,
         }
@@ -86,8 +90,8 @@ impl ColdRead {
     /// The most bytes that it reads, in either way.
     pub fn bytes(&self) -> usize {
         match &self.target {
-            Target::Index { bucket } => {
-                let block = Chunk::block_range(*bucket);
+            Target::Index => {
+                let block = Chunk::block_range(self.bucket);
                 (block.end - block.start) as usize
             }
             Target::Bucket(range) | Target::Large(range) => range.len(),
@@ -103,13 +107,11 @@ impl ColdRead {
 impl Version {
     /// The file to read from.
     pub fn cold_file(&self, read: &ColdRead) -> &File {
-        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
-            .file()
+        self.mapping(read.chunk, matches!(read.target, Target::Index)).file()
     }
 
     pub(super) fn cold_path(&self, read: &ColdRead) -> &Path {
-        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
-            .path()
+        self.mapping(read.chunk, matches!(read.target, Target::Index)).path()
     }
 
     /// Asks the kernel to begin a read. It does not wait.
@@ -122,14 +124,28 @@ impl Version {
                 range.start as usize..range.end as usize
             }
         };
-        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
+        self.mapping(read.chunk, matches!(read.target, Target::Index))
             .read_ahead(range);
     }
 
-    pub(super) fn read_blocking(&self, read: &ColdRead) -> Result<Vec<u8>, FormatError> {
-        let mapping = self.mapping(read.chunk, matches!(read.target, Target::Index { .. }));
-        let bytes = mapping.read(read.range());
-        bytes.map_err(|error| self.read_failed(read, error))
+    /// Whether [`Version::cold_file`] has the bytes: always, unless the version is open while it is fetched. Otherwise
+    /// [`Version::read_blocking`] has to read them.
+    pub fn is_here(&self, read: &ColdRead) -> bool {
+        let of_index = matches!(read.target, Target::Index);
+        self.mapping(read.chunk, of_index).is_here(&read.range())
+    }
+
+    /// Performs a read: waits for the disk, and for a source if the bytes are not here yet.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn read_blocking(&self, read: &ColdRead) -> Result<Vec<u8>, FormatError> {
+        let chunk = &self.chunks[read.chunk as usize];
+        let bytes = match read.target {
+            Target::Index => chunk.read_index(read.range()),
+            Target::Bucket(_) | Target::Large(_) => chunk.read_data(read.bucket, read.range()),
+        };
+        bytes.inspect_err(|error| self.note(read.chunk, error))
     }
 
     /// Continues a look-up after its cold read; `bytes` is the content of [`ColdRead::range`].
@@ -153,20 +169,20 @@ impl Version {
     fn go_on(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
         let number = read.chunk;
         let chunk = &self.chunks[number as usize];
-        let asked = read.range();
+        let (asked, bucket) = (read.range(), read.bucket);
         if bytes.len() as u64 != asked.end - asked.start {
             return Err(chunk.corrupt_data("it is shorter than its manifest says"));
         }
         match read.target {
-            Target::Index { bucket } => {
+            Target::Index => {
                 chunk.accept_block(bucket, &bytes)?;
                 let range = chunk.bucket_range(&bytes, bucket)?;
                 Ok(if range.is_empty() {
                     ColdStep::Absent
                 } else if range.len() > BUCKET_READ_BYTES_MAX {
-                    ColdStep::Read(ColdRead::large(number, range))
+                    ColdStep::Read(ColdRead::large(number, bucket, range))
                 } else {
-                    ColdStep::Read(ColdRead::bucket(number, range))
+                    ColdStep::Read(ColdRead::bucket(number, bucket, range))
                 })
             }
             Target::Bucket(range) => {
@@ -183,7 +199,7 @@ impl Version {
                     RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
                 }
             }
-            Target::Large(range) => match chunk.search_large(range, key)? {
+            Target::Large(range) => match chunk.search_large(bucket, range, key)? {
                 Some(record) => {
                     let header = RecordHeader::parse(&record)
                         .ok_or_else(|| chunk.corrupt_data("a record's header is damaged"))?;

@@ -56,6 +56,7 @@ impl Version {
     #[cold]
     pub(super) fn note(&self, chunk: u32, error: &FormatError) {
         let is_damage = match error {
+            error if error.is_missing() => false,
             FormatError::Io { source, .. } => !matches!(
                 source.kind(),
                 ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory

@@ -285,13 +285,13 @@ impl Version {
             return Ok(Lookup::Absent);
         }
         if range.len() > BUCKET_READ_BYTES_MAX {
-            return Ok(Lookup::Cold(ColdRead::large(number, range)));
+            return Ok(Lookup::Cold(ColdRead::large(number, probe.bucket, range)));
         }
         let bucket = &chunk.data().bytes()[range.clone()];
         // Loaded while the stamps are checked. A prefetch never waits, not even for the disk.
         prefetch_records(bucket);
         if !chunk.data().is_resident(range.clone()) {
-            return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
+            return Ok(Lookup::Cold(ColdRead::bucket(number, probe.bucket, range)));
         }
         let found = match search_records(bucket, key) {
             RecordSearch::Found {
@@ -315,7 +315,7 @@ impl Version {
         match found {
             found if !watch.is_clean() => {
                 drop(found);
-                Ok(Lookup::Cold(ColdRead::bucket(number, range)))
+                Ok(Lookup::Cold(ColdRead::bucket(number, probe.bucket, range)))
             }
             Err(error) => {
                 self.note(number, &error);

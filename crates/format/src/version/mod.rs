@@ -34,14 +34,19 @@ pub use lookup::{Dated, Lookup, Probe, Value};
 pub use recent::STEP_BYTES_MAX;
 
 use crate::checksum::Checksum;
+use crate::chunk::index::BLOCK_BYTES;
 use crate::chunk::reader::Chunk;
 use crate::compression::Decoder;
 use crate::error::{FileDefect, FormatError};
 use crate::manifest::{ChunkEntry, FileEntry, FurtherFile, Manifest};
 use crate::mapping::Mapping;
+use crate::partial::{FilePlace, bring_blocks};
 use damage::Damage;
 use lookup::NOT_HELD;
 use resident::ResidentIndex;
+
+/// How many headers are read at a time when a version is opened while it is fetched.
+const HEADERS_AT_ONCE: usize = 32;
 
 /// An open version. Immutable and shared freely between threads.
 pub struct Version {
@@ -74,7 +79,39 @@ impl Version {
     /// # Errors
     /// No manifest, an unknown format, or files that contradict the manifest.
     pub fn open(dir: &Path) -> Result<Self, FormatError> {
-        Self::open_with(dir, Manifest::read_identified(dir)?, |_| false)
+        Self::open_whole(dir, Manifest::read_identified(dir)?, |_| false)
+    }
+
+    /// Opens a version while it is fetched: `place` says where each of its files is, and `dictionary` is the content of its
+    /// dictionary, if it has one. Reads the headers of all indexes, several at a time.
+    ///
+    /// # Errors
+    /// As [`Version::open`], or no source gives the header of an index.
+    pub fn open_partial(
+        dir: &Path,
+        (manifest, identity): (Manifest, Checksum),
+        dictionary: Option<&[u8]>,
+        place: &(dyn Fn(&FileEntry) -> FilePlace + Sync),
+    ) -> Result<Self, FormatError> {
+        let headers = manifest
+            .chunks
+            .chunks(manifest.chunks.len().div_ceil(HEADERS_AT_ONCE).max(1));
+        std::thread::scope(|scope| {
+            for chunks in headers {
+                scope.spawn(move || {
+                    for ChunkEntry { index, .. } in chunks {
+                        if let FilePlace::Partial(partial) = place(index) {
+                            let brought = bring_blocks(&*partial, &(0..BLOCK_BYTES as u64), index.bytes);
+                            // An error is met again when the chunk is opened.
+                            if brought.is_err() {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self::open_with(dir, (manifest, identity), dictionary, place, |_| false)
     }
 
     /// Opens the version in a directory, if it holds these partitions.
@@ -97,17 +134,29 @@ impl Version {
                 }
             }
         }
-        Self::open_with(dir, (manifest, identity), |partition| {
+        Self::open_whole(dir, (manifest, identity), |partition| {
             required[partition.get() as usize]
         })
+    }
+
+    fn open_whole(
+        dir: &Path,
+        (manifest, identity): (Manifest, Checksum),
+        is_required: impl Fn(PartitionId) -> bool,
+    ) -> Result<Self, FormatError> {
+        let dictionary = read_dictionary(dir, &manifest)?;
+        let place = |file: &FileEntry| FilePlace::Whole(dir.join(&file.name));
+        Self::open_with(dir, (manifest, identity), dictionary.as_deref(), &place, is_required)
     }
 
     fn open_with(
         dir: &Path,
         (manifest, identity): (Manifest, Checksum),
+        dictionary: Option<&[u8]>,
+        place: &dyn Fn(&FileEntry) -> FilePlace,
         is_required: impl Fn(PartitionId) -> bool,
     ) -> Result<Self, FormatError> {
-        let decoder = Decoder::new(manifest.compression, read_dictionary(dir, &manifest)?.as_deref())?;
+        let decoder = Decoder::new(manifest.compression, dictionary)?;
         let mut starts = Vec::with_capacity(manifest.partitions.get() as usize + 1);
         let mut held = Vec::with_capacity(manifest.partitions.get() as usize);
         let mut chunks = Vec::with_capacity(manifest.chunks.len());
@@ -118,7 +167,7 @@ impl Version {
             let count = rest.iter().take_while(|entry| entry.partition == partition).count();
             let (own, others) = rest.split_at(count);
             rest = others;
-            match open_chunks(dir, own, &mut chunks) {
+            match open_chunks(place, own, &mut chunks) {
                 Ok(()) => held.push(true),
                 Err(FormatError::MissingFile { .. }) if !is_required(partition) => {
                     chunks.truncate(start);
@@ -226,6 +275,15 @@ impl Version {
         Ok(())
     }
 
+    /// Whether it was opened while it is fetched.
+    pub fn is_partial(&self) -> bool {
+        let mut mappings = self
+            .chunks
+            .iter()
+            .flat_map(|chunk| chunk.index().into_iter().chain([chunk.data()]));
+        mappings.any(|mapping| mapping.partial().is_some())
+    }
+
     /// The total length of the held index files, in bytes: this much should be resident.
     pub fn index_bytes(&self) -> u64 {
         self.held_chunks().map(|chunk| chunk.index.bytes).sum()
@@ -260,19 +318,24 @@ fn read_dictionary(dir: &Path, manifest: &Manifest) -> Result<Option<Vec<u8>>, F
 }
 
 /// Opens all chunks of a partition; after an error some may have been added.
-fn open_chunks(dir: &Path, entries: &[ChunkEntry], chunks: &mut Vec<Chunk>) -> Result<(), FormatError> {
+fn open_chunks(
+    place: &dyn Fn(&FileEntry) -> FilePlace,
+    entries: &[ChunkEntry],
+    chunks: &mut Vec<Chunk>,
+) -> Result<(), FormatError> {
     for entry in entries {
-        chunks.push(Chunk::open(dir, entry, entries.len() as u32)?);
+        chunks.push(Chunk::open(place, entry, entries.len() as u32)?);
         for FurtherFile { file, .. } in &entry.further {
-            check_file(dir, file, entry.partition)?;
+            if let FilePlace::Whole(path) = place(file) {
+                check_file(path, file, entry.partition)?;
+            }
         }
     }
     Ok(())
 }
 
 /// Checks that a file exists, without opening it.
-fn check_file(dir: &Path, entry: &FileEntry, partition: PartitionId) -> Result<(), FormatError> {
-    let path = dir.join(&entry.name);
+fn check_file(path: PathBuf, entry: &FileEntry, partition: PartitionId) -> Result<(), FormatError> {
     let defect = match std::fs::metadata(&path) {
         Ok(found) if found.len() == entry.bytes => return Ok(()),
         Ok(found) => FileDefect::Length {

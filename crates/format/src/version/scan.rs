@@ -219,8 +219,7 @@ impl Version {
             end = next.end;
             ends.push(end);
         }
-        let io_error = FormatError::io("read", chunk.data().path());
-        let bytes = chunk.data().read(range.start as u64..end as u64).map_err(io_error)?;
+        let bytes = chunk.read_data(first, range.start as u64..end as u64)?;
         chunk.data().read_ahead(end..end + bytes.len());
         let (mut rest, mut at, enough) = (&bytes[..], range.start, met.records + wanted);
         let mut bucket = first;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fondaco_catalog::Setting;
-use fondaco_cold::ColdReads;
+use fondaco_cold::{ColdReads, READS_OF_SOURCES_MAX};
 use fondaco_metrics::{Counter, LoopMetrics};
 use fondaco_os::priority;
 use tokio::io::AsyncWriteExt;
@@ -29,8 +29,8 @@ use super::traced::Sampler;
 use crate::forward::Forwarder;
 
 /// Threads of a loop that may wait for the disk: for large values, scans, and where there is no
-/// io_uring.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// io_uring; and besides those for the sources of versions that are served while they are copied.
+const BLOCKING_THREADS_MAX: usize = 16 + READS_OF_SOURCES_MAX;
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 

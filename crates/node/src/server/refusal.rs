@@ -143,6 +143,7 @@ pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot, forw
 pub(crate) fn failure(error: &FormatError) -> String {
     let code = match error {
         FormatError::NotHeld { .. } => "NOTHERE",
+        error if error.is_missing() => "TRYAGAIN",
         error if error.is_corruption() => "CORRUPT",
         _ => "IOERR",
     };
