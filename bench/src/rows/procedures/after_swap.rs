@@ -17,10 +17,13 @@ const AFTERWARDS: Duration = Duration::from_secs(60);
 /// The ends of the windows since the swap, in seconds of a whole run: names of figures.
 const WINDOWS: [f64; 7] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
-/// Reads while the prepared version is pushed to its store, the first argument, and for a minute after its swap. Records the latencies
-/// before the push, in windows since the swap (`NAME 0.5 s p50`), and of the whole minute; and the duration of the push.
+/// Reads while the prepared version is pushed to its store, the first argument, with the options that the others are, and for a minute
+/// after its swap. Records the latencies before the push, in windows since the swap (`NAME 0.5 s p50`), and of the whole minute; the
+/// duration of the push; and what look-ups read from its source.
 pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
-    let (store, round) = (step.arguments.first().context("a push needs a store")?, running.round);
+    let (store, options) = step.arguments.split_first().context("a push needs a store")?;
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let round = running.round;
     let scale = if running.bench.quick { 0.2 } else { 1.0 };
     let (before, after) = (running.bench.round_time(), AFTERWARDS.mul_f64(scale));
     let group = Group {
@@ -29,17 +32,20 @@ pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
     };
     let source = running.kept.source.as_ref().map(Elsewhere::path);
     let (source, control) = (source.context("no version is prepared")?, running.control()?);
-    let warmed_before = control.counter("warmed_bytes")?;
+    let counters =
+        || -> Result<[u64; 2]> { Ok([control.counter("warmed_bytes")?, control.counter("on_demand_bytes")?]) };
+    let counted_before = counters()?;
     let work = || {
         thread::sleep(before);
         let began = Instant::now();
-        control.deploy(store, source, &[])?;
+        control.deploy(store, source, &options)?;
         let swapped = Instant::now();
         thread::sleep(after);
         Ok((began, swapped))
     };
     let (report, (began, swapped)) = group.during(PUSH_LIMIT, round, work)?;
-    let warmed = control.counter("warmed_bytes")? - warmed_before;
+    let counted = counters()?;
+    let megabytes = |at: usize| (counted[at] - counted_before[at]) as f64 / 1e6;
     let within = |from: Instant, to: Instant| -> Result<[f64; 2]> {
         let those = report.each.iter().filter(|request| (from..to).contains(&request.due));
         let latencies: Vec<Duration> = those.map(|request| request.latency).collect();
@@ -62,6 +68,11 @@ pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
         running.record(&format!("{name} {span}"), [("p50", "µs", p50), ("p99", "µs", p99)]);
     }
     let took = (swapped - began).as_secs_f64();
-    running.record(name, [("push", "s", took), ("warmed", "MB", warmed as f64 / 1e6)]);
+    let values = [
+        ("push", "s", took),
+        ("warmed", "MB", megabytes(0)),
+        ("on demand", "MB", megabytes(1)),
+    ];
+    running.record(name, values);
     Ok(())
 }
