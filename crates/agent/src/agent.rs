@@ -16,7 +16,7 @@ use fondaco_cluster::{
 };
 use fondaco_coordination::Coordination;
 use fondaco_decisions::ReplicaKey;
-use fondaco_fetch::{FetchProgress, PeerClient};
+use fondaco_fetch::{FetchProgress, OnDemandCounts, PeerClient};
 use fondaco_format::Version;
 use fondaco_metrics::NodeMetrics;
 use fondaco_model::cluster::Announcement;
@@ -352,6 +352,11 @@ impl AgentWork {
         }
     }
 
+    /// What look-ups have read from sources ahead of fetches.
+    pub fn on_demand(&self) -> &OnDemandCounts {
+        self.shared.fetches.on_demand()
+    }
+
     /// The bytes that were read ahead before versions served, and the milliseconds that it took.
     pub fn warmed(&self) -> [u64; 2] {
         self.shared.fetches.warmed()
@@ -424,7 +429,11 @@ impl AgentWork {
                 .get(&current)
                 .map_or(count, |detail| detail.partitions);
             let own = owned.among(count, built_for);
-            let is_open = found.is_some_and(|version| version.open.covers(&own));
+            // A late node lacks what others have: they answer for it.
+            let is_open = found.is_some_and(|version| match store.record.late.contains(&node) {
+                true => version.open.covers(&own),
+                false => version.answered().covers(&own),
+            });
             let reads_stream = store.record.definition.stream.is_some() && !own.is_empty();
             if is_open
                 && reads_stream

@@ -202,13 +202,53 @@ impl Disk {
         outcome
     }
 
+    /// Puts a version in place that a fetch has opened before all files of these partitions are complete.
+    pub(crate) fn serve_on_demand(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        opened: Version,
+        partitions: &PartitionSet,
+    ) {
+        let damage = self.damage(store, version);
+        let empty: PartitionSet = opened.empty().collect();
+        let before = self
+            .versions
+            .lock()
+            .get(&(store.clone(), version))
+            .map(|found| found.local.open.clone());
+        let open = before.unwrap_or_default().with(&empty);
+        let held: PartitionSet = opened.held().collect();
+        let mut found = OnDisk {
+            damage,
+            ..OnDisk::unfinished()
+        };
+        found.local = LocalVersion {
+            manifest_checksum: Some(opened.identity().to_string()),
+            on_demand: partitions.without(&partitions.without(&held)).without(&open),
+            open,
+            empty,
+            ..LocalVersion::default()
+        };
+        found.version = Some(Arc::new(opened));
+        self.put(store, version, Some(found));
+    }
+
+    /// The complete partitions of a version.
+    pub(crate) fn complete(&self, store: &StoreName, version: VersionNumber) -> PartitionSet {
+        let versions = self.versions.lock();
+        let found = versions.get(&(store.clone(), version));
+        found.map(|found| found.local.open.clone()).unwrap_or_default()
+    }
+
     /// Reads the indexes of a version that was opened without them into memory, and replaces the open version, which
     /// needs twice as many open files.
     ///
     /// # Errors
     /// An index cannot be read: the open version stays.
     pub(crate) fn warm(&self, store: &StoreName, version: VersionNumber) -> Result<(), FormatError> {
-        let Some(opened) = self.version(store, version) else {
+        let opened = self.version(store, version).filter(|opened| !opened.is_partial());
+        let Some(opened) = opened else {
             return Ok(());
         };
         let [complete, _] = self.dirs_of(store, version);

@@ -14,8 +14,8 @@ use fondaco_catalog::{Setting, Settings};
 use fondaco_cluster::{ChangeSignal, ClusterError};
 use fondaco_decisions::{FailedFetch, LocalFetch, ReplicaKey};
 use fondaco_fetch::{
-    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, PageCache, PeerClient, Sources,
-    SystemClock, discard_leftovers,
+    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, OnDemand, OnDemandCounts, PageCache,
+    PeerClient, Sources, SystemClock, discard_leftovers,
 };
 use fondaco_format::Version;
 use fondaco_metrics::NodeMetrics;
@@ -32,6 +32,9 @@ use crate::tuning::Tuning;
 use crate::uploads;
 use crate::uploads::{UploadFiles, UploadSource, Uploads};
 use crate::warming::{Limits, warm};
+
+/// The pause before a version is tried again that could not be opened while it is fetched.
+const OPEN_AGAIN: Duration = Duration::from_millis(500);
 
 /// The parts of the node that fetches need.
 pub(crate) struct FetchesParts {
@@ -69,6 +72,8 @@ pub(crate) struct Job {
     pub(crate) relays: BTreeMap<PartitionId, String>,
     /// Whether moves of a plan give the partitions to the node.
     pub(crate) is_move: bool,
+    /// Whether to open the partitions at once, and to read on demand what look-ups need.
+    pub(crate) on_demand: bool,
 }
 
 impl Job {
@@ -103,6 +108,7 @@ struct Inner {
     /// The bytes that were read ahead before versions served, and the time that it took.
     warmed_bytes: AtomicU64,
     warmed_ms: AtomicU64,
+    on_demand: Arc<OnDemandCounts>,
 }
 
 struct Running {
@@ -124,6 +130,7 @@ impl Fetches {
             ended: Mutex::default(),
             warmed_bytes: AtomicU64::new(0),
             warmed_ms: AtomicU64::new(0),
+            on_demand: Arc::default(),
         }))
     }
 
@@ -206,6 +213,11 @@ impl Fetches {
         [&self.0.warmed_bytes, &self.0.warmed_ms].map(|count| count.load(Relaxed))
     }
 
+    /// What look-ups have read from sources ahead of fetches.
+    pub(crate) fn on_demand(&self) -> &OnDemandCounts {
+        &self.0.on_demand
+    }
+
     /// How many run.
     pub(crate) fn count(&self) -> usize {
         self.0.running.lock().len()
@@ -235,7 +247,7 @@ impl Fetches {
 
 impl Inner {
     /// The thread of a fetch.
-    fn run(self: &Arc<Self>, job: &Job, control: &FetchControl) {
+    fn run(self: &Arc<Self>, job: &Arc<Job>, control: &FetchControl) {
         let (store, version) = &job.key;
         // Without an end, the version could never be fetched again.
         let work = AssertUnwindSafe(|| self.fetch(job, control));
@@ -254,7 +266,16 @@ impl Inner {
                 if matches!(error, AgentError::Fetch(FetchError::DiskFull { .. })) {
                     self.discard_files(job);
                 }
-                let reopened = self.parts.disk.reopen(store, *version, &PartitionSet::EMPTY, |_| {});
+                // What look-ups read on demand stays open for the next attempt, which goes on with the same files.
+                let stays = !matches!(
+                    error,
+                    AgentError::Fetch(FetchError::DiskFull { .. } | FetchError::Cancelled)
+                );
+                let opened = self.parts.disk.version(store, *version).filter(|_| stays);
+                let reopened = match opened.is_some_and(|opened| opened.is_partial()) {
+                    true => Ok(()),
+                    false => self.parts.disk.reopen(store, *version, &PartitionSet::EMPTY, |_| {}),
+                };
                 match self.parts.disk.version(store, *version) {
                     // Damage of a served version is known already: report why it could not be repaired.
                     Some(_) => Err(error),
@@ -297,10 +318,15 @@ impl Inner {
     }
 
     /// Fetches the missing files to the disk.
-    fn fetch(&self, job: &Job, control: &FetchControl) -> Result<(), AgentError> {
+    fn fetch(self: &Arc<Self>, job: &Arc<Job>, control: &FetchControl) -> Result<(), AgentError> {
         let (store, version) = &job.key;
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
         let was_there = version_dir.exists();
+        let was_open = self
+            .parts
+            .disk
+            .version(store, *version)
+            .is_some_and(|opened| !opened.is_partial());
         let checksum = &job.detail.manifest_checksum;
         let taken = self.parts.disk.take_back(store, *version, checksum, &job.partitions)?;
         if taken && !was_there {
@@ -318,8 +344,8 @@ impl Inner {
         let relays = job.relays.iter().filter(|_| is_remote);
         let number = |relay: &String| Some(1 + job.peers.iter().position(|peer| peer == relay)?);
         let relays = relays.filter_map(|(&partition, relay)| Some((partition, number(relay)?)));
-        let sources =
-            Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer))).with_relays(relays.collect());
+        let sources = Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer)));
+        let sources = Arc::new(sources.with_relays(relays.collect()));
         let target = FetchTarget {
             store,
             partitions: job.partition_count,
@@ -333,8 +359,14 @@ impl Inner {
             siblings: &self.parts.disk.siblings(store, *version),
             reserve_bytes: self.parts.reserve_bytes,
         };
-        let plan = FetchPlan::new(&sources, &target)?;
+        let mut plan = FetchPlan::new(&sources, &target)?;
         self.parts.disk.free_space(plan.files_bytes())?;
+        let ended = Arc::new(Mutex::new(false));
+        // What is linked or cloned takes no time, and no space.
+        if job.on_demand && !plan.links() && !self.parts.disk.complete(store, *version).covers(&job.partitions) {
+            let on_demand = plan.on_demand(&sources, &target, &job.partitions, &self.on_demand)?;
+            self.open_on_demand(job, on_demand, &ended);
+        }
         let cache = self.page_cache(plan.files_bytes());
         let running = || self.running.lock().len();
         let moving = || self.running.lock().values().filter(|running| running.is_move).count();
@@ -344,14 +376,48 @@ impl Inner {
             running: &running,
             moving: job.is_move.then_some(&moving),
         };
-        let report = plan.run(&sources, &target, cache, control, &tuning)?;
-        if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {
+        let report = plan.run(&sources, &target, cache, control, &tuning);
+        *ended.lock() = true;
+        let report = report?;
+        if version_dir.is_dir() && !was_open {
             // Nothing of it was open, so all wanted partitions were fetched or verified; other files may be the reason
             // why it could not be opened.
             self.parts.disk.keep_only(store, *version, &job.partitions)?;
         }
         report.log(store, *version);
         Ok(())
+    }
+
+    /// Opens a version while it is fetched, on a thread of its own: its sources may be slow, and the fetch needs no look-ups. Tries
+    /// until the fetch has ended.
+    fn open_on_demand(self: &Arc<Self>, job: &Arc<Job>, on_demand: OnDemand, ended: &Arc<Mutex<bool>>) {
+        let (inner, job, ended) = (Arc::clone(self), Arc::clone(job), Arc::clone(ended));
+        let work = move || {
+            let (store, version) = &job.key;
+            while !*ended.lock() {
+                match on_demand.open() {
+                    Ok(opened) => {
+                        let ended = ended.lock();
+                        if !*ended {
+                            inner
+                                .parts
+                                .disk
+                                .serve_on_demand(store, *version, opened, &job.partitions);
+                            tracing::info!(%store, %version, "open while it is fetched");
+                            inner.parts.change_signal.raise();
+                        }
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%store, %version, %error, "cannot be opened while it is fetched: trying again");
+                        std::thread::sleep(OPEN_AGAIN);
+                    }
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("open".into()).spawn(work) {
+            tracing::warn!(%error, "cannot open a version while it is fetched");
+        }
     }
 
     /// Reads into memory what readers of the store's other versions have read lately, before this one serves.

@@ -320,6 +320,7 @@ impl Work {
                 peers,
                 relays,
                 is_move,
+                on_demand,
             } => {
                 // The model asks for it again when some deletions are done.
                 if shared.disk.is_behind_with_deleting() {
@@ -340,6 +341,7 @@ impl Work {
                         .collect(),
                     peers: peers.iter().filter_map(address).collect(),
                     is_move,
+                    on_demand,
                 });
                 Ok(())
             }

@@ -58,6 +58,10 @@ pub struct NewPush {
     #[serde(default, skip_serializing_if = "Gates::is_empty")]
     #[schema(value_type = String, example = "records -10%..+50%; gone <= 5%")]
     pub gates: Gates,
+    /// Whether the version goes live as soon as nodes can read it from its source on demand, and while they copy it. Only of batch
+    /// stores, and without gates.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serve_while_copying: bool,
 }
 
 impl NewPush {

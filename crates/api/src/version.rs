@@ -96,6 +96,9 @@ pub struct ReplicaResource {
     /// Whether it has all files, and waits for the stream on top of them to be read.
     #[serde(default)]
     pub reads_stream: bool,
+    /// Whether it answers although some files are not complete: it reads on demand what it lacks.
+    #[serde(default)]
+    pub on_demand: bool,
     /// Why it failed last, or cannot read the stream.
     pub error: Option<String>,
 }

@@ -45,10 +45,10 @@ impl<'a> Reports<'a> {
             .is_some_and(|report| !report.lacking.contains(partition))
     }
 
-    /// Whether a node has proved that a version is ready on it.
+    /// Whether a node has proved that a version may go live on it: it is ready, or is to be served while it is copied.
     pub(super) fn is_ready(&self, node: NodeId, version: VersionNumber) -> bool {
         self.replica(node, version)
-            .is_some_and(|replica| replica.state.is_ready())
+            .is_some_and(|replica| replica.state.is_ready() || replica.on_demand)
     }
 
     /// The partitions of a version that a node has proved to have, of those that it owns in the layout.
@@ -122,7 +122,7 @@ pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber)
     let serving = |node: NodeId| {
         let report = reports.report(node)?;
         let replica = report.versions.get(&version)?;
-        Some(report.swaps >= store.versions.swaps() && replica.state == ReplicaState::Serving)
+        Some(report.swaps >= store.versions.swaps() && (replica.state == ReplicaState::Serving || replica.on_demand))
     };
     let nodes = reports.layout.owned.keys().copied();
     let nodes = nodes.filter(|&node| view.is_live(node) && !store.late.contains(&node));

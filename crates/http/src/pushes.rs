@@ -81,6 +81,7 @@ pub(super) async fn start(
                 again: new.again,
                 canary: new.canary.clone(),
                 gates: if own { new.gates.clone() } else { Gates::default() },
+                serve_while_copying: new.serve_while_copying,
                 ..set
             };
             let store = store.clone();

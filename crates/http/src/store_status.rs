@@ -332,6 +332,7 @@ fn replicas(nodes: BTreeMap<NodeId, ReplicaReport>) -> Vec<ReplicaResource> {
         bytes_done: report.bytes_done,
         bytes_total: report.bytes_total,
         reads_stream: report.reads_stream,
+        on_demand: report.on_demand,
         error: report.error,
     };
     nodes.into_iter().map(replica).collect()

@@ -57,7 +57,8 @@ pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{Member, Move, Placement, PlacementError, Plan, Shares, place, rearrange, replan};
 pub use protocol::{
     PROTOCOL, PROTOCOL_OF_CANARIES, PROTOCOL_OF_CENTERS, PROTOCOL_OF_CHANGES, PROTOCOL_OF_EVENT_WRITES,
-    PROTOCOL_OF_GATES, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release, plays_next_release, protocol,
+    PROTOCOL_OF_GATES, PROTOCOL_OF_SERVING_WHILE_COPYING, PROTOCOL_OF_SETS, PROTOCOL_OF_TYPES, play_next_release,
+    plays_next_release, protocol,
 };
 pub use push::{ConfirmationState, PushEvent, PushState, PushStateError};
 pub use registry_address::{RegistryAddress, RegistryAddressError};

@@ -52,6 +52,10 @@ pub const PROTOCOL_OF_CENTERS: u32 = 2;
 /// The protocol from which on all members answer processes that follow the changes of a store.
 pub const PROTOCOL_OF_CHANGES: u32 = 2;
 
+/// The protocol from which on all members know versions that are served while they are copied: in the record of a push, and in the
+/// reports of nodes.
+pub const PROTOCOL_OF_SERVING_WHILE_COPYING: u32 = 2;
+
 /// The protocol of a process whose entry names none.
 pub(crate) const fn first() -> u32 {
     1

@@ -51,6 +51,8 @@ pub(crate) struct Built<'a> {
     pub canary: Option<&'a CanaryTerms>,
     /// Gates beside those of the store.
     pub gates: &'a Gates,
+    /// Whether it goes live while nodes copy it.
+    pub serve_while_copying: bool,
     /// The checks of this program before it goes live.
     pub checks: &'a Checks,
 }
@@ -132,6 +134,7 @@ pub(crate) fn begin(
         again: built.again,
         canary: built.canary.cloned(),
         gates: built.gates.clone(),
+        serve_while_copying: built.serve_while_copying,
     };
     // The request may have arrived. One of the same run begins nothing else.
     let again_max = built.run.map_or(Duration::ZERO, |_| ask_again_max);

@@ -117,6 +117,7 @@ pub fn deploy(clusters: &Clusters, options: &Deploy, job: Job<'_>) -> Result<Out
         with: &options.with,
         canary: rollout.canary.as_ref(),
         gates: &rollout.gates,
+        serve_while_copying: rollout.serve_while_copying,
         checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&version, job, |_| Ok(()));
@@ -140,6 +141,7 @@ pub fn check_only(endpoint: &Endpoint, options: &Deploy, again: bool) -> Result<
         with: sources(&options.with)?,
         canary: None,
         gates: Gates::default(),
+        serve_while_copying: false,
     };
     Ok(endpoint
         .client()?

@@ -188,6 +188,7 @@ pub fn push(clusters: &Clusters, mut options: Push, job: Job<'_>) -> Result<Push
         with: &options.with,
         canary: rollout.canary.as_ref(),
         gates: &rollout.gates,
+        serve_while_copying: rollout.serve_while_copying,
         checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&version, job, prepare);
@@ -237,6 +238,7 @@ fn end_of_known_run(rollout: &Rollout, name: &StoreName, job: Job<'_>) -> Outcom
         with: &BTreeMap::new(),
         canary: None,
         gates: &rollout.gates,
+        serve_while_copying: false,
         checks: &rollout.checks,
     };
     let rolled = rollout.deploy(&known, job, |_| Ok(()));

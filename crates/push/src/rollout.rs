@@ -41,6 +41,8 @@ pub struct Clusters {
     pub canary: Option<CanaryTerms>,
     /// Gates beside those of the store.
     pub gates: Gates,
+    /// Whether the version goes live while nodes copy it.
+    pub serve_while_copying: bool,
     /// The checks of this program before the version goes live, in each cluster.
     pub checks: Checks,
 }
@@ -61,6 +63,7 @@ impl Clusters {
             again: false,
             canary: None,
             gates: Gates::default(),
+            serve_while_copying: false,
             checks: Checks::default(),
         }
     }
@@ -88,6 +91,7 @@ pub(crate) struct Rollout {
     pub(crate) gates: Gates,
     /// Whether the caller has named the gate `confirm`.
     pub(crate) awaits_operator: bool,
+    pub(crate) serve_while_copying: bool,
     pub(crate) checks: Checks,
     pub(crate) pause: Duration,
     /// The id of the run, if the caller named one.
@@ -174,6 +178,7 @@ impl Rollout {
                 true => clusters.gates.clone(),
                 false => clusters.gates.with_confirmation(),
             },
+            serve_while_copying: clusters.serve_while_copying,
             checks: clusters.checks.clone(),
             pause: clusters.pause,
             run: clusters.run.clone(),

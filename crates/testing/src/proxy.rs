@@ -24,6 +24,7 @@ struct Network {
     server: SocketAddr,
     ended: AtomicBool,
     is_cut: AtomicBool,
+    is_refusing: AtomicBool,
     reply_delay_ms: AtomicU64,
     /// The rate limit of each connection, in each direction; 0 for no limit.
     bytes_per_second: AtomicU64,
@@ -56,6 +57,7 @@ impl Proxy {
             server: (Ipv4Addr::LOCALHOST, server_port).into(),
             ended: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
             reply_delay_ms: AtomicU64::new(0),
             bytes_per_second: AtomicU64::new(0),
             reply_bytes: AtomicU64::new(0),
@@ -83,6 +85,12 @@ impl Proxy {
         self.network.break_connections();
     }
 
+    /// Breaks all connections, and answers HTTP requests on new ones with 503 from now on.
+    pub fn refuse(&self) {
+        self.network.is_refusing.store(true, Ordering::SeqCst);
+        self.network.break_connections();
+    }
+
     /// From now on, requests pass immediately, and replies are delayed by this time. A test that sees the effect of a
     /// request and [cuts](Self::cut) before the reply loses the reply.
     pub fn delay_replies(&self, delay: Duration) {
@@ -103,6 +111,7 @@ impl Proxy {
     /// Lets new connections through again, without delay.
     pub fn heal(&self) {
         self.network.is_cut.store(false, Ordering::SeqCst);
+        self.network.is_refusing.store(false, Ordering::SeqCst);
         self.delay_replies(Duration::ZERO);
     }
 }
@@ -122,6 +131,10 @@ impl Network {
         for client in listener.incoming().flatten() {
             if self.ended.load(Ordering::SeqCst) {
                 return;
+            }
+            if self.is_refusing.load(Ordering::SeqCst) {
+                std::thread::spawn(move || refuse(client));
+                continue;
             }
             let Ok(server) = TcpStream::connect(self.server) else {
                 continue;
@@ -174,6 +187,16 @@ impl Network {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
+}
+
+/// Answers one HTTP request with 503.
+fn refuse(mut client: TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && client.read_exact(&mut byte).is_ok() {
+        head.push(byte[0]);
+    }
+    // The client may be gone.
+    let _ = client.write_all(b"HTTP/1.1 503 Slow Down\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
 }
 
 #[cfg(test)]

@@ -328,6 +328,7 @@ mod tests {
             bytes_done,
             bytes_total: 100,
             reads_stream: false,
+            on_demand: false,
             error: None,
         }
     }

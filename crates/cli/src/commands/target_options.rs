@@ -51,6 +51,11 @@ pub struct RolloutOptions {
     #[arg(long)]
     pub again: bool,
 
+    /// Let the version go live at once, while nodes copy it: look-ups read from its source what is not copied yet. Only of batch
+    /// stores, and without gates
+    #[arg(long, conflicts_with_all = ["gate", "gate_samples", "gate_command"])]
+    serve_while_copying: bool,
+
     /// Also deploy the built version of another store at this path or URL: all versions become current by one write, so that no
     /// request sees some of them, or none does. May be repeated
     #[arg(long = "with", value_name = "STORE=URL", value_parser = store_and_place)]
@@ -143,6 +148,7 @@ impl RolloutOptions {
             run: self.run.clone(),
             again: self.again,
             canary: self.canary.terms(),
+            serve_while_copying: self.serve_while_copying,
             gates: self.gate.iter().fold(Gates::default(), |all, gates| all.with(gates)),
             checks: Checks {
                 samples: self

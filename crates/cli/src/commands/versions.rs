@@ -78,7 +78,7 @@ pub fn list(options: &VersionsOptions, output: &Output) -> anyhow::Result<()> {
     let list: VersionList = options.node.client()?.get(&path)?;
     output.result(&list, |list| {
         let push = list.push.as_ref().map_or_else(String::new, push_text);
-        push + &text(options.store.as_str(), &list.versions)
+        push + &text(options.store.as_str(), &list.versions) + &on_demand_text(&list.versions)
     })
 }
 
@@ -133,6 +133,23 @@ pub fn push_text(push: &PushResource) -> String {
         push.version,
         state_text(push)
     )
+}
+
+/// The nodes that answer from a version before they have copied it, a line each.
+pub fn on_demand_text(versions: &[VersionResource]) -> String {
+    let nodes = versions.iter().flat_map(|version| {
+        let nodes = version.nodes.iter().filter(|node| node.on_demand);
+        nodes.map(|node| {
+            format!(
+                "node {} answers from version {} while it copies it: {} of {}\n",
+                node.node,
+                version.version,
+                output::bytes(node.bytes_done),
+                output::bytes(node.bytes_total)
+            )
+        })
+    });
+    nodes.collect()
 }
 
 /// The versions of a store as a table.

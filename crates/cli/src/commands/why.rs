@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_api::{DecisionList, DecisionResource, PlanResource, PushResource};
+use fondaco_api::{DecisionList, DecisionResource, PlanResource, PushResource, StoreResource};
 use fondaco_decisions::balance::{BalanceInput, Outcome, decide};
 use fondaco_model::{PushState, StoreName};
 use serde::Serialize;
 
+use super::versions::on_demand_text;
 use super::{canary, diff, rebalance};
 use crate::control_port::ControlPort;
 use crate::output::{self, Output, table};
@@ -76,7 +77,9 @@ pub fn why(options: &WhyOptions, output: &Output) -> anyhow::Result<()> {
     let client = options.node.client()?;
     if let Some(name) = &options.store {
         let push: PushResource = client.get(&format!("/v1/stores/{name}/push"))?;
-        return output.result(&push, |push| push_text(name, push));
+        let store: StoreResource = client.get(&format!("/v1/stores/{name}"))?;
+        let copying = on_demand_text(&store.versions);
+        return output.result(&push, |push| push_text(name, push) + &copying);
     }
     let Some(number) = options.decision else {
         let query = format!("/v1/decisions?count={}&moves={}", options.last, options.moves);

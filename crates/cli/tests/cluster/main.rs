@@ -34,6 +34,7 @@ mod network;
 #[path = "../whole/node.rs"]
 mod node;
 mod nodes;
+mod on_demand;
 mod operations;
 mod programs;
 mod pushes;

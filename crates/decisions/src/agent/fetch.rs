@@ -119,6 +119,7 @@ impl Agent {
                 relays: self.relays(view, want, &partitions),
                 partitions,
                 is_move,
+                on_demand: want.on_demand && !is_move,
                 detail: want.detail.clone(),
             });
         }

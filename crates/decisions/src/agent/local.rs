@@ -48,6 +48,8 @@ pub struct LocalVersion {
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
+    /// The partitions that are not complete, and that a fetch has opened all the same: look-ups read on demand what is missing.
+    pub on_demand: PartitionSet,
     /// The partitions without records, which have no files: each node with the manifest has them, also those of others.
     pub empty: PartitionSet,
     /// The open partitions of a hybrid store that have yet to read their stream.
@@ -77,6 +79,11 @@ pub struct LocalFetch {
 }
 
 impl LocalVersion {
+    /// The partitions that look-ups can be answered for.
+    pub fn answered(&self) -> PartitionSet {
+        self.open.with(&self.on_demand)
+    }
+
     /// Whether it is the version of this detail, as far as can be seen, and not another one with the same number, for
     /// example of a dropped store of the same name.
     pub(super) fn is_the_one(&self, detail: &VersionDetail) -> bool {

@@ -55,6 +55,8 @@ pub enum AgentAction {
         relays: BTreeMap<PartitionId, NodeId>,
         /// Whether moves give these partitions to the node: it does not own them yet.
         is_move: bool,
+        /// Whether to open them at once, and to read on demand what look-ups need.
+        on_demand: bool,
     },
     /// Stop a fetch. Its useless files are dropped next.
     StopFetch {
@@ -160,7 +162,7 @@ impl Agent {
             true => Vec::new(),
             false => self.drops(view, local, &wants, at_ms),
         };
-        let serving = serving::serving_set(view, local, &drops);
+        let serving = serving::serving_set(view, self.node, local, &drops);
         if self.published.as_ref() != Some(&serving) {
             self.published = Some(serving.clone());
             actions.push(AgentAction::Publish(serving));
@@ -224,7 +226,7 @@ impl Agent {
                         .stores
                         .get(store)
                         .is_none_or(|store| !store.record.gave_up(*number));
-                    is_first || !served || version.open.is_empty() || at_ms - since_ms >= DROP_GRACE_MS
+                    is_first || !served || version.answered().is_empty() || at_ms - since_ms >= DROP_GRACE_MS
                 }
             };
             if gone {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState, ReportRecord, StoreRecord, StoreReport};
-use fondaco_model::{Copies, PartitionId, PartitionSet, StoreKind};
+use fondaco_model::{Copies, PROTOCOL_OF_SERVING_WHILE_COPYING, PartitionId, PartitionSet, StoreKind};
 
 use super::failures::Failures;
 use super::wanted::{Urgency, Want};
-use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
+use super::{Agent, AgentAction, LocalReplicas, LocalVersion, ReplicaKey};
 
 /// How often a report is written that only updates the progress of fetches, in milliseconds.
 pub const REPORT_PROGRESS_MS: u64 = 2_000;
@@ -128,6 +128,8 @@ impl Agent {
         let is_open = |partition: &PartitionId| open.contains(of_version(*partition));
         let lacking: PartitionSet = want.reported.iter().filter(|partition| !is_open(partition)).collect();
         let gave_up = lacking.iter().map(of_version).any(gave_up);
+        let answered = version.map_or(PartitionSet::EMPTY, LocalVersion::answered);
+        let is_known = view.protocol() >= PROTOCOL_OF_SERVING_WHILE_COPYING;
         ReplicaReport {
             state,
             lacking,
@@ -136,6 +138,7 @@ impl Agent {
             bytes_total: fetch.map_or(fetched_bytes, |fetch| fetch.bytes_total),
             seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             reads_stream: has_files && !open.covers(&want.owned),
+            on_demand: is_known && !open.covers(&want.owned) && want.on_demand && answered.covers(&want.owned),
             error: error(version.and_then(|version| version.damage.as_ref()), failures).or(stream_error),
             canary: local.canaries.get(key).copied(),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::ClusterView;
-use fondaco_model::{PartitionSet, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{NodeId, PartitionSet, StoreKind, StoreName, VersionNumber};
 
 use super::{AgentAction, LocalReplicas};
 
@@ -28,7 +28,12 @@ pub struct ServingStore {
 }
 
 /// All local versions that are not being dropped.
-pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[AgentAction]) -> ServingSet {
+pub(super) fn serving_set(
+    view: &ClusterView,
+    node: NodeId,
+    local: &LocalReplicas,
+    drops: &[AgentAction],
+) -> ServingSet {
     let store = |(name, store): (
         &StoreName,
         &fondaco_model::cluster::Revised<fondaco_model::cluster::StoreRecord>,
@@ -46,12 +51,16 @@ pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[Ag
         stores: view.stores.iter().map(store).collect(),
     };
     for ((name, number), version) in &local.versions {
+        let answered = match version.on_demand.is_empty() || others_answer(view, name, node) {
+            true => version.open.clone(),
+            false => version.answered(),
+        };
         let store = set.stores.get_mut(name);
-        let Some(store) = store.filter(|_| !version.open.is_empty()) else {
+        let Some(store) = store.filter(|_| !answered.is_empty()) else {
             continue;
         };
         // A version with the number of a kept one, but another manifest, is dropped at once.
-        store.versions.insert(*number, version.open.clone());
+        store.versions.insert(*number, answered);
     }
     for drop in drops {
         match drop {
@@ -74,4 +83,24 @@ pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[Ag
         }
     }
     set
+}
+
+/// Whether other nodes answer for all partitions of a node that lacks the current version: they have all of it, and are faster than
+/// its source. The controller has found out that they do when the node is late; since then they may have gone.
+fn others_answer(view: &ClusterView, name: &StoreName, node: NodeId) -> bool {
+    let Some((store, table)) = view.stores.get(name).zip(view.routing.as_ref()) else {
+        return false;
+    };
+    let (store, table) = (&store.record, &table.record);
+    let answers = |other: &NodeId| *other != node && view.is_live(*other) && !store.late.contains(other);
+    let replicas = view.replicas(store);
+    let has_other = |owners: &[NodeId]| {
+        let mut owners = owners.iter().take(replicas);
+        !owners.clone().any(|owner| *owner == node) || owners.any(answers)
+    };
+    store.late.contains(&node)
+        && table
+            .partitions()
+            .partitions()
+            .all(|partition| has_other(table.owners(partition)))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
-use fondaco_model::{NodeId, PartitionSet};
+use fondaco_model::{NodeId, PartitionSet, StoreKind};
 
 use super::ReplicaKey;
 use crate::layout::Layouts;
@@ -14,6 +14,8 @@ pub(super) struct Want<'a> {
     pub(super) store: &'a StoreRecord,
     pub(super) detail: &'a VersionDetail,
     pub(super) urgency: Urgency,
+    /// Whether it is to be served while it is copied.
+    pub(super) on_demand: bool,
     /// All its partitions that the node wants, by the version's own numbers: partitions may have been split since it was built.
     pub(super) partitions: PartitionSet,
     /// The partitions that other nodes may read from it now, by the version's own numbers.
@@ -63,10 +65,17 @@ pub(super) fn wants<'a>(
             let Some(detail) = store.details.get(&version) else {
                 continue;
             };
+            let of_push = || store.push.as_ref().is_some_and(|push| push.serve_while_copying);
             let want = Want {
                 store,
                 detail,
                 urgency,
+                on_demand: store.definition.kind == StoreKind::Batch
+                    && match urgency {
+                        Urgency::Current => true,
+                        Urgency::Pushed => of_push(),
+                        Urgency::Backup => false,
+                    },
                 partitions: partitions.among(table.partitions(), detail.partitions),
                 owned: owned.among(table.partitions(), detail.partitions),
                 reported: match store.definition.everywhere {

@@ -3,7 +3,7 @@
 use fondaco_model::cluster::{ClusterView, PushRecord, Revised, StoreRecord, VersionDetail, VersionEvents};
 use fondaco_model::{
     CanaryReads, CanaryRecord, CanaryTerms, ConfirmationState, GateReport, Gates, PROTOCOL_OF_CANARIES,
-    PROTOCOL_OF_GATES, PushEvent, PushState, StoreKind, StoreName, VersionNumber,
+    PROTOCOL_OF_GATES, PROTOCOL_OF_SERVING_WHILE_COPYING, PushEvent, PushState, StoreKind, StoreName, VersionNumber,
 };
 
 use super::OperatorError;
@@ -39,6 +39,8 @@ pub struct PushTerms {
     pub canary: Option<CanaryTerms>,
     /// Gates beside those of the store.
     pub gates: Gates,
+    /// Whether it goes live while nodes copy it.
+    pub serve_while_copying: bool,
 }
 
 /// The answer to a request for a push.
@@ -91,6 +93,7 @@ pub fn push_once(
             gates: Gates::default(),
             compared: None,
             confirmation: None,
+            serve_while_copying: false,
         };
         // A later request of the run has the same answer, though another version may be current then.
         let mut after = record.clone();
@@ -174,6 +177,7 @@ pub fn push(
     check_room(view, record)?;
     check_space_quota(record, detail.bytes)?;
     let gates = gates_of(view, record, &terms)?;
+    check_serving(view, record, &gates, &terms)?;
     let mut record = record.clone();
     let version = record.versions.allocate();
     if let Some(mut before) = record.push.take() {
@@ -200,6 +204,7 @@ pub fn push(
         gates,
         compared: None,
         confirmation: None,
+        serve_while_copying: terms.serve_while_copying,
     });
     record.details.insert(version, detail);
     record.forget_details();
@@ -223,6 +228,30 @@ fn gates_of(view: &ClusterView, record: &StoreRecord, terms: &PushTerms) -> Resu
         }),
         _ => Ok(gates),
     }
+}
+
+/// Checks that all members know versions that are served while they are copied, and that this one may be.
+fn check_serving(
+    view: &ClusterView,
+    record: &StoreRecord,
+    gates: &Gates,
+    terms: &PushTerms,
+) -> Result<(), OperatorError> {
+    let (store, in_force) = (record.definition.name.clone(), view.protocol());
+    let reason = match &record.definition.kind {
+        _ if !terms.serve_while_copying => return Ok(()),
+        _ if in_force < PROTOCOL_OF_SERVING_WHILE_COPYING => {
+            let what = "--serve-while-copying".to_owned();
+            return Err(OperatorError::NotYetSpoken { store, what, in_force });
+        }
+        StoreKind::Batch if gates.iter().count() == 0 => return Ok(()),
+        StoreKind::Batch => {
+            "its gates compare whole versions, which nodes must have first: leave out --serve-while-copying"
+        }
+        _ => "only versions of batch stores are served while they are copied: leave out --serve-while-copying",
+    };
+    let reason = reason.to_owned();
+    Err(OperatorError::InvalidDefinition { store, reason })
 }
 
 /// The events that count on top of a new version of a hybrid store; `None` for a batch store.

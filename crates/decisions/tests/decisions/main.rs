@@ -11,6 +11,7 @@ mod gates;
 mod hints;
 mod left_behind;
 mod nodes;
+mod on_demand;
 mod plan_requests;
 mod plans;
 mod pushes;

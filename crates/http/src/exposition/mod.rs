@@ -318,6 +318,13 @@ impl Observed {
             bytes,
         )?;
         counter(encoder, "warmed_seconds", "time that this took", ms as f64 / 1000.0)?;
+        let counts = agent.on_demand();
+        let help = "reads of look-ups from the sources of versions that are served while they are copied";
+        counter(encoder, "on_demand_reads", help, counts.reads.load(Relaxed))?;
+        let help = "bytes that these read";
+        counter(encoder, "on_demand_bytes", help, counts.bytes.load(Relaxed))?;
+        let help = "such reads that failed: the look-up got an error";
+        counter(encoder, "on_demand_failures", help, counts.failures.load(Relaxed))?;
         gauge(
             encoder,
             "not_ready_reasons",

@@ -396,6 +396,9 @@ pub struct PushRecord {
     /// Of a version that has to be confirmed, once it has passed its other gates: whether it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<ConfirmationState>,
+    /// Whether the version goes live as soon as nodes can read it from its source on demand, while they copy it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub serve_while_copying: bool,
 }
 
 impl PushRecord {
@@ -508,6 +511,9 @@ pub struct ReplicaReport {
     /// takes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reads_stream: bool,
+    /// Whether the node answers for all its partitions although some are not complete: it reads on demand what it lacks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_demand: bool,
     /// Why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -527,6 +533,7 @@ impl ReplicaReport {
             bytes_total: 0,
             seconds_left: None,
             reads_stream: false,
+            on_demand: false,
             error: None,
             canary: None,
         }
