@@ -231,7 +231,8 @@ impl ChangeLog {
             let mut at = 0;
             self.marks.retain(|_| {
                 at += 1;
-                at % 2 == 0
+                // The first is the next to be covered.
+                at % 2 == 1
             });
         }
     }

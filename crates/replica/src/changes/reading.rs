@@ -143,14 +143,17 @@ pub(crate) fn compare(shared: &Shared, holding: &Holding, store: &HeldStore, par
         return;
     }
     let others = holding.others(store, partition.id());
-    let began_ms = partition.exchanged_with_all(&others);
-    let own = holding.cluster.as_ref().map(|cluster| cluster.node);
+    // A remembered routing table may lack replicas.
+    let certain = holding.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
+    let began_ms = certain.and_then(|_| partition.exchanged_with_all(&others));
+    let own = certain.map(|cluster| cluster.node);
     let is_compared = |node: NodeId| others.contains(&node) || own == Some(node);
-    let now = Moment {
-        ms: shared.now_ms(),
-        unix_ms: shared.host.unix_ms(),
-    };
     let is_unread = partition.followed.with(|log| {
+        // While it is locked: no dot is added later.
+        let now = Moment {
+            ms: shared.now_ms(),
+            unix_ms: shared.host.unix_ms(),
+        };
         log.compared(now, began_ms, is_compared, store.settings.tombstone_grace_ms);
         log.is_unread(shared.host.now())
     });

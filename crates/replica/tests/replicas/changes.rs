@@ -318,12 +318,9 @@ fn a_slow_client_scans_what_the_log_has_forgotten() {
     let mut follower = Follower::new(&cluster, &ChangesFrom::Start);
     put(cluster.node(1), "known", value("a"));
     follower.read_all(&cluster, 1);
-    let scanning = {
-        let mut scanning = Follower::new(&cluster, &ChangesFrom::Start);
-        put(cluster.node(1), "k0", value("a"));
-        scanning.read(&cluster, 1, 0, 1, None).unwrap();
-        scanning
-    };
+    put(cluster.node(1), "k0", value("a"));
+    let mut scanning = Follower::new(&cluster, &ChangesFrom::Start);
+    scanning.read(&cluster, 1, 0, 1, None).unwrap();
     let long = Bytes::from(vec![b'v'; MIB]);
     for number in 0..70 {
         let update = Update::put(long.clone(), now_unix_ms(), None);
@@ -334,7 +331,6 @@ fn a_slow_client_scans_what_the_log_has_forgotten() {
     let returned: BTreeSet<&str> = names(&follower.all).into_iter().collect();
     assert_eq!((returned.len(), returned.contains("known")), (70, false));
     // A scan that is overtaken cannot go on.
-    let mut scanning = scanning;
     let outcome = scanning.read(&cluster, 1, 0, 1, None).map(drop);
     assert!(matches!(outcome, Err(ChangesError::TooFarBehind { .. })), "{outcome:?}");
 }
@@ -496,13 +492,8 @@ fn write(cluster: &Cluster, random: &mut fastrand::Rng, number: u32, step: u32, 
 /// Finishes the plan in progress once all next owners are synchronised. Returns whether it did.
 fn finish(cluster: &mut Cluster) -> bool {
     let is_synchronised = |partition: PartitionId| {
-        let next = cluster
-            .table
-            .next(partition)
-            .unwrap_or_default()
-            .iter()
-            .take(cluster.replicas);
-        next.into_iter().all(|next| {
+        let next = cluster.table.next(partition).unwrap_or_default();
+        next.iter().take(cluster.replicas).all(|next| {
             let status = cluster.nodes[next].status(STORE_ID).unwrap();
             status.synchronised.contains(partition)
         })
