@@ -325,6 +325,19 @@ mod tests {
     }
 
     #[test]
+    fn marks_wait_for_comparisons_that_take_minutes() {
+        let mut log = log();
+        log.add([change(1, 6, 1)].into_iter(), 100);
+        for second in 1..1000 {
+            let began_ms = 1000 * (second - second % 240);
+            let began_ms = Some(began_ms).filter(|&began_ms| began_ms > 0);
+            log.compared(at(1000 * second), began_ms, |_| true, 0);
+        }
+        assert_eq!(everywhere(&log, 1), 7);
+        assert!(log.everywhere().1 > 200_000, "{}", log.everywhere().1);
+    }
+
+    #[test]
     fn writes_of_a_single_replica_are_everywhere_at_once() {
         let mut log = log();
         log.add([change(1, 6, 1)].into_iter(), 100);
