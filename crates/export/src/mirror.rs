@@ -73,15 +73,13 @@ impl Mirror {
         let mut restart = self.restart;
         while !cancel.is_cancelled() {
             let opened = MirrorTopic::open(&self.topic, &self.properties, self.store.as_str(), self.restart);
-            let written = opened.and_then(|(mut topic, position)| {
+            let written = opened.map_err(MirrorFailure::from).and_then(|(mut topic, position)| {
                 let position = position.filter(|_| !restart).unwrap_or_else(|| self.from.clone());
                 restart = false;
-                let follower = StoreFollower::new(&self.endpoint, self.store.clone(), position, false);
-                Ok(follower
-                    .map_err(MirrorFailure::from)
-                    .and_then(|follower| self.carry_over(follower, &mut topic, cancel, &mut report, note)))
+                let follower = StoreFollower::new(&self.endpoint, self.store.clone(), position, false)?;
+                self.carry_over(follower, &mut topic, cancel, &mut report, note)
             });
-            match written.map_err(MirrorFailure::from).and_then(|carried| carried) {
+            match written {
                 Ok(()) => return Ok(report),
                 Err(MirrorFailure::Topic(error)) if error.is_passing() => {
                     note(&error.to_string());

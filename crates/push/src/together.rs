@@ -128,9 +128,9 @@ impl<'a> Together<'a> {
         let mut checked = vec![false; self.parts.len()];
         loop {
             let (mut goes_on, mut is_shown) = (false, false);
-            for at in 0..self.parts.len() {
+            for (at, is_checked) in checked.iter_mut().enumerate() {
                 let Some(push) = self.push(at) else { continue };
-                if is_end(push.state) && (checked[at] || !push.awaits_confirmation) {
+                if is_end(push.state) && (*is_checked || !push.awaits_confirmation) {
                     if let Err(error) = self.ended(at) {
                         self.fail(at, error)?;
                     }
@@ -138,7 +138,7 @@ impl<'a> Together<'a> {
                 }
                 goes_on = true;
                 if push.awaits_confirmation {
-                    checked[at] = true;
+                    *is_checked = true;
                     if let Err(error) = self.check(at) {
                         self.fail(at, error)?;
                     }

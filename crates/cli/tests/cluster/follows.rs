@@ -84,7 +84,7 @@ impl Follower {
 
 /// The rows of a version: most keys are the same as in the one before.
 fn rows(version: u64) -> BTreeMap<String, String> {
-    let keys = (0..KEYS).filter(|key| (key + version) % 7 != 0);
+    let keys = (0..KEYS).filter(|key| !(key + version).is_multiple_of(7));
     let changed = |key: u64| version - (key + version) % 5;
     keys.map(|key| (format!("k{key}"), format!("{}", changed(key))))
         .collect()

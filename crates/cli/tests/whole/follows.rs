@@ -15,7 +15,7 @@ type Streams = Vec<(String, Vec<(String, BTreeMap<String, String>)>)>;
 /// Rows of a version: of each number one key, whose value names the version unless the key is of those that never change.
 fn rows(version: u64, keys: std::ops::Range<u64>) -> Vec<(String, String)> {
     let value = |key: u64| {
-        if key % 2 == 0 {
+        if key.is_multiple_of(2) {
             "same".to_owned()
         } else {
             format!("v{version}")

@@ -12,8 +12,8 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{StoreName, StreamSource, VersionNumber};
 use fondaco_schema::{Schemas, ValueRules};
 use fondaco_stream::{
-    Below, Feed, FeedOptions, Ingest, KafkaCluster, LiveRules, Overlay, OverlayOptions, RegistryClient, StreamError,
-    live_rules,
+    Below, Feed, FeedOptions, Ingest, KafkaCluster, LiveRules, Overlay, OverlayOptions, RegistryClient, Source,
+    StreamError, live_rules,
 };
 use parking_lot::Mutex;
 
@@ -173,7 +173,13 @@ impl Streams {
     }
 
     fn feed_of(&self, overlay: &Arc<Overlay>, read: &ReadStream<'_>) -> Result<Feed, EmbeddedError> {
-        let StreamSource::Kafka { brokers, topic } = &read.stream.settings.source else {
+        let settings = &read.stream.settings;
+        let StreamSource::Kafka {
+            brokers,
+            topic,
+            mirrored,
+        } = &settings.source
+        else {
             return Err(EmbeddedError::LogStream {
                 store: self.options.store.to_string(),
             });
@@ -184,12 +190,16 @@ impl Streams {
         let on_ready = Arc::clone(&self.options.on_ready);
         let options = FeedOptions {
             start_ms: read.stream.events.from_unix_ms,
-            lag_ms_max: read.stream.settings.lag_ms,
-            is_paused: read.stream.settings.paused,
+            center_ranks: settings.center_ranks(),
+            ahead_ms_max: settings.clock_ahead_ms,
+            lag_ms_max: settings.lag_ms,
+            is_paused: settings.paused,
             on_ready: Box::new(move || on_ready()),
             begun_elsewhere: begun_on_nodes(Arc::clone(&self.cluster), read.number, topic.clone()),
         };
-        Ok(Feed::new(Arc::clone(overlay), Arc::new(cluster.topic(topic)), options))
+        let topics = [topic].into_iter().chain(mirrored);
+        let topics = topics.map(|topic| Arc::new(cluster.topic(topic)) as Arc<dyn Source>);
+        Ok(Feed::of_topics(Arc::clone(overlay), topics.collect(), options))
     }
 
     /// Reads the streams of these layers, and of no others.

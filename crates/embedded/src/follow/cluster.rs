@@ -51,7 +51,7 @@ impl Target {
 pub(super) enum Seen {
     NoStore,
     NoVersion,
-    Target(Target),
+    Target(Box<Target>),
 }
 
 /// The control ports of a cluster.
@@ -137,13 +137,13 @@ impl Cluster {
                 version: version.version,
             });
         };
-        Ok(Seen::Target(Target {
+        Ok(Seen::Target(Box::new(Target {
             id: VersionId { number, checksum },
             store_created_unix_ms: found.created_unix_ms,
             partitions,
             source: version.source.clone(),
             stream: StreamOf::of(&found, version)?,
-        }))
+        })))
     }
 
     /// The sources of a version, in the order of a node: the location that it was built into, if its files can be read

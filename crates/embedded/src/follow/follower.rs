@@ -193,7 +193,7 @@ impl Follower {
     fn look(&mut self) -> Result<Seen, EmbeddedError> {
         let seen = self.cluster.look();
         let found = match &seen {
-            Ok(Seen::Target(target)) => Some(target.clone()),
+            Ok(Seen::Target(target)) => Some((**target).clone()),
             _ => None,
         };
         let retries = self.retry.is_some();

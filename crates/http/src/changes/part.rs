@@ -200,11 +200,10 @@ impl Source<'_> {
             before: comparing.from.map(|from| self.open(from)).transpose()?,
             after: self.open(self.place.version)?,
         };
-        let compared = match self.store.definition.stream {
+        match self.store.definition.stream {
             None => pair.changes(comparing),
             Some(_) => self.compare_views(&pair, comparing),
-        };
-        compared
+        }
     }
 
     /// Compares views: the keys that differ between the versions, those that have events on top of either, and those with events that

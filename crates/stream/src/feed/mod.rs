@@ -6,6 +6,7 @@
 mod step;
 mod watermark;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -404,9 +405,9 @@ impl Feed {
         let read: BTreeMap<u32, _> = self.overlay.groups()?.into_iter().collect();
         let mut ends = BTreeMap::new();
         for &(_, partition) in &cursors {
-            if !ends.contains_key(&partition) {
+            if let Entry::Vacant(end) = ends.entry(partition) {
                 let (source, own) = self.source_of(partition);
-                ends.insert(partition, source.offset_at(own, u64::MAX)?);
+                end.insert(source.offset_at(own, u64::MAX)?);
             }
         }
         let mut state = self.state.lock();

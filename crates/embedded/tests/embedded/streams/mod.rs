@@ -200,7 +200,8 @@ fn a_swap_changes_version_and_events_at_once_and_a_rollback_loses_no_event() {
         let back = reader.wait_for(number(1), PATIENCE);
         read_on();
         is_over.store(true, Relaxed);
-        (swapped.unwrap(), back.unwrap());
+        swapped.unwrap();
+        back.unwrap();
         reading.join().unwrap()
     });
     assert_eq!(marks.join(" "), "1 2 1");
