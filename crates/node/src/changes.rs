@@ -37,6 +37,14 @@ pub struct FollowedChange {
     pub position: String,
 }
 
+impl FollowedChange {
+    /// How many bytes it takes, about.
+    pub fn bytes(&self) -> usize {
+        let values = self.before.iter().flatten().chain(&self.after);
+        self.key.len() + values.map(Vec::len).sum::<usize>() + self.position.len()
+    }
+}
+
 /// Reads changes of stores.
 pub trait ChangeReader: Send + Sync {
     /// The next changes; none if there are none in time.

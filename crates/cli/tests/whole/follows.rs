@@ -84,6 +84,22 @@ fn apply(known: &mut BTreeMap<String, String>, changes: &[Value]) {
     }
 }
 
+/// All entries of store `s` after an id, by as many requests as it takes.
+fn entries_after(redis: &mut redis::Connection, id: &str) -> Vec<(String, BTreeMap<String, String>)> {
+    let (mut all, mut id) = (Vec::new(), id.to_owned());
+    loop {
+        let mut command = redis::cmd("XREAD");
+        command.arg("COUNT").arg(50).arg("STREAMS").arg("s").arg(&id);
+        let Some(mut streams) = command.query::<Option<Streams>>(redis).unwrap() else {
+            return all;
+        };
+        let (name, entries) = streams.remove(0);
+        assert!(name == "s" && (1..=50).contains(&entries.len()), "{name}: {entries:?}");
+        id.clone_from(&entries.last().unwrap().0);
+        all.extend(entries);
+    }
+}
+
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
@@ -143,12 +159,8 @@ fn a_batch_store_is_followed_over_http_resp_and_the_command_line() {
     );
     // Over RESP.
     for mut redis in [dev.redis(), dev.redis_resp3()] {
-        let reply: Streams = redis::cmd("XREAD")
-            .arg(&["COUNT", "1000", "STREAMS", "s", &second])
-            .query(&mut redis)
-            .unwrap();
-        let (name, entries) = &reply[0];
-        assert_eq!((&**name, entries.len()), ("s", back.len()));
+        let entries = entries_after(&mut redis, &second);
+        assert_eq!(entries.len(), back.len());
         for ((id, entry), change) in entries.iter().zip(&back) {
             let field = |name: &str| entry.get(name).cloned();
             assert_eq!(id, change["position"].as_str().unwrap());
@@ -177,7 +189,8 @@ fn a_batch_store_is_followed_over_http_resp_and_the_command_line() {
     });
     let swap = ["swap", "s", "--to", "2"];
     dev.done(&swap);
-    assert_eq!(blocked.join().unwrap()[0].1.len(), all_at_once.len());
+    let first = blocked.join().unwrap().remove(0).1;
+    assert!((1..=all_at_once.len()).contains(&first.len()));
     // By the command line.
     let lines = dev.done(&["follow", "s", "--from", &third, "--until-now"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -68,6 +68,11 @@ fn a_user_reads_only_its_permitted_stores() {
     let (_, keys): (u64, Vec<String>) = redis::cmd("SCAN").arg(0).query(&mut reader).unwrap();
     assert_eq!(keys, ["a:1"]);
     assert_eq!(redis::cmd("DBSIZE").query(&mut reader), Ok(1));
+    let follow = |redis: &mut redis::Connection, store: &str| -> redis::RedisResult<redis::Value> {
+        redis::cmd("XREAD").arg(&["STREAMS", store, "0"]).query(redis)
+    };
+    assert!(follow(&mut reader, "a").is_ok());
+    assert_eq!(follow(&mut reader, "b").unwrap_err().code(), Some("NOPERM"));
     let set: redis::RedisResult<()> = redis::cmd("CONFIG").arg(&["SET", "maxclients", "5"]).query(&mut reader);
     assert_eq!(set.unwrap_err().code(), Some("NOPERM"));
     let others: redis::RedisResult<String> = redis::cmd("CLIENT").arg("LIST").query(&mut reader);

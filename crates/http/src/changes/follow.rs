@@ -24,6 +24,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How long a follower that does not wait may be served all the same, while it advances without changes.
 const ADVANCE_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// About how many bytes of changes are gathered for an answer, and how long.
+const PAGE_BYTES: usize = 1 << 20;
+const GATHER_TIME_MAX: Duration = Duration::from_millis(300);
+
 /// Where a follower begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Begin {
@@ -69,6 +73,8 @@ pub(super) struct Step {
     pub(super) lag_events: u64,
     /// Why a node could not answer for all that it has.
     pub(super) waits_for: Option<String>,
+    /// Whether the next step has more, whatever changes meanwhile.
+    pub(super) has_more: bool,
 }
 
 /// Reads the next changes of a store, at most `limit`. Waits for some if there are none.
@@ -88,6 +94,7 @@ pub(super) async fn read(
         Begin::At(position) => Some(position.clone()),
         _ => None,
     };
+    let (mut found, mut bytes): (Vec<FollowedChange>, usize) = (Vec::new(), 0);
     loop {
         // The process must be able to end meanwhile.
         let own = app.upgrade().ok_or_else(super::ending)?;
@@ -103,7 +110,11 @@ pub(super) async fn read(
             Ok(mut step) => {
                 follower.note_lag(step.lag_events);
                 lag_events = step.lag_events;
-                if !step.changes.is_empty() {
+                bytes += step.changes.iter().map(FollowedChange::bytes).sum::<usize>();
+                found.append(&mut step.changes);
+                let is_full = found.len() >= limit || bytes >= PAGE_BYTES || begun.elapsed() >= GATHER_TIME_MAX;
+                if !found.is_empty() && (is_full || !step.has_more || step.waits_for.is_some()) {
+                    step.changes = found;
                     step.cut(limit);
                     return Ok(step);
                 }
@@ -118,8 +129,19 @@ pub(super) async fn read(
                     (waits, _) => waits,
                 }
             }
+            // The error comes again.
+            Err(_) if !found.is_empty() => None,
             Err(error) => Some(waits_for(error)?),
         };
+        if let (false, Some(position)) = (found.is_empty(), &position) {
+            return Ok(Step {
+                changes: found,
+                position: position.clone(),
+                lag_events,
+                waits_for: None,
+                has_more: true,
+            });
+        }
         let left = wait.saturating_sub(begun.elapsed());
         if left.is_zero() {
             let position = position.ok_or_else(|| ApiError::new("unavailable", waits.clone().unwrap_or_default()))?;
@@ -128,6 +150,7 @@ pub(super) async fn read(
                 position,
                 lag_events,
                 waits_for: waits,
+                has_more: false,
             });
         }
         tokio::time::sleep(pause.min(left)).await;

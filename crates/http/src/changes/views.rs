@@ -102,6 +102,7 @@ pub(super) async fn step(app: &App, store: &StoreRecord, place: &ViewPlace) -> R
         position: position_of(store, &place),
         lag_events: 0,
         waits_for: None,
+        has_more: false,
     };
     if store.definition.stream.is_some() {
         let mut parts = owners.ask(app, store, &place, "events").await?;
@@ -113,6 +114,7 @@ pub(super) async fn step(app: &App, store: &StoreRecord, place: &ViewPlace) -> R
     if let Some(comparing) = place.comparison {
         step.compare(app, store, &owners, &mut place, comparing).await?;
     }
+    step.has_more = place.comparison.is_some();
     step.position = position_of(store, &place);
     Ok(step)
 }
