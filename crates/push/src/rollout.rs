@@ -357,7 +357,9 @@ fn can_go_back(cluster: &Cluster, store: &StoreName, push: &PushResource) -> boo
         return false;
     };
     let mut versions = store.versions.iter();
-    let is_current = !push.changed_nothing() && store.current_version == Some(push.version);
+    // A version that was held has an error: an operator has swapped it in, and it stays.
+    let is_of_run = push.error.is_none() && !push.changed_nothing();
+    let is_current = is_of_run && store.current_version == Some(push.version);
     is_current && versions.any(|version| version.version < push.version)
 }
 

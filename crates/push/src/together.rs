@@ -419,7 +419,8 @@ pub(crate) fn undo(cluster: &Cluster, name: &StoreName, run: &str, may_stay: boo
         PushState::Failed => State::Failed,
         PushState::Cancelled => State::Dropped,
         PushState::Held if !push.awaits_confirmation => State::Held,
-        PushState::Swapped if may_stay || push.changed_nothing() => State::Swapped,
+        // A version that was held has an error: an operator has swapped it in, and it stays.
+        PushState::Swapped if may_stay || push.changed_nothing() || push.error.is_some() => State::Swapped,
         PushState::Swapped => {
             let request = RollbackRequest {
                 to: None,
