@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::fault::Fault;
 use crate::graph::GraphInput;
+use crate::runtime::visit;
 
 /// The threads of a build, unless more are asked for.
 const BUILD_THREADS: usize = 2;
@@ -289,7 +290,7 @@ impl Reporter {
 
     fn report(&self, step: &str, fraction: Option<f64>, details: &str) {
         let Some(to) = &self.to else { return };
-        let called = Python::try_attach(|py| to.call1(py, (step, fraction, details)));
+        let called = visit(|py| to.call1(py, (step, fraction, details)));
         if let Some(Err(error)) = called {
             self.cancel.cancel();
             *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

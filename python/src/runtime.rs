@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::process;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fondaco_push::CancelToken;
@@ -27,23 +28,48 @@ const THREADS: usize = 2;
 /// How often a waiting call looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
+/// How long the end of the interpreter waits for threads of the runtime that have it.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// The runtime of one process. It is never freed.
 struct OfProcess {
     pid: u32,
     runtime: Runtime,
+    visits: Mutex<Visits>,
+    left: Condvar,
+}
+
+/// Threads of the runtime that use the interpreter. When that ends, a thread in it is unwound without its lock, and frees objects so.
+#[derive(Default)]
+struct Visits {
+    inside: usize,
+    /// None may begin any more.
+    has_ended: bool,
+}
+
+impl OfProcess {
+    fn visits(&self) -> MutexGuard<'_, Visits> {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread inside the interpreter.
+struct Visit(&'static OfProcess);
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.visits().inside -= 1;
+        self.0.left.notify_all();
+    }
 }
 
 static CURRENT: AtomicPtr<OfProcess> = AtomicPtr::new(ptr::null_mut());
 
 /// The runtime of this process.
 pub fn runtime() -> PyResult<&'static Runtime> {
-    let pid = process::id();
     loop {
         let current = CURRENT.load(Ordering::Acquire);
-        // SAFETY: the pointer is null or from `Box::into_raw` below, and is never freed.
-        if let Some(of) = unsafe { current.as_ref() }
-            && of.pid == pid
-        {
+        if let Some(of) = of_this_process() {
             return Ok(&of.runtime);
         }
         let runtime = Builder::new_multi_thread()
@@ -52,15 +78,58 @@ pub fn runtime() -> PyResult<&'static Runtime> {
             .enable_all()
             .build()
             .map_err(|error| PyOSError::new_err(format!("cannot start the threads of fondaco: {error}")))?;
-        let made = Box::into_raw(Box::new(OfProcess { pid, runtime }));
+        let made = Box::into_raw(Box::new(OfProcess {
+            pid: process::id(),
+            runtime,
+            visits: Mutex::default(),
+            left: Condvar::new(),
+        }));
         if CURRENT
             .compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
             // SAFETY: no other thread has seen it.
             unsafe { drop(Box::from_raw(made)) };
+            continue;
         }
+        Python::attach(|py| {
+            let at_exit = pyo3::wrap_pyfunction!(end_visits, py)?;
+            py.import("atexit")?.call_method1("register", (at_exit,)).map(drop)
+        })?;
     }
+}
+
+fn of_this_process() -> Option<&'static OfProcess> {
+    // SAFETY: the pointer is null or from `Box::into_raw` in `runtime`, and is never freed.
+    let current = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+    current.filter(|of| of.pid == process::id())
+}
+
+/// Uses the interpreter on a thread of the runtime. `None` if it is ending.
+pub fn visit<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    let of = of_this_process()?;
+    let mut visits = of.visits();
+    if visits.has_ended {
+        return None;
+    }
+    visits.inside += 1;
+    drop(visits);
+    let _visit = Visit(of);
+    Python::try_attach(work)
+}
+
+/// Lets no thread of the runtime into the interpreter any more, and waits for those that are inside.
+#[pyfunction]
+fn end_visits(py: Python<'_>) {
+    py.detach(|| {
+        let Some(of) = of_this_process() else { return };
+        let mut visits = of.visits();
+        visits.has_ended = true;
+        let ended = of
+            .left
+            .wait_timeout_while(visits, END_TIME_MAX, |visits| visits.inside > 0);
+        drop(ended);
+    });
 }
 
 /// Waits for a future without the interpreter lock, until it ends or a signal handler raises, for instance at Ctrl-C. The
@@ -125,8 +194,7 @@ where
     let (at, of) = (event_loop.unbind(), promise.clone().unbind());
     let task = runtime()?.spawn(async move {
         let ended = future.await;
-        // `None`: the interpreter is ending.
-        let _ = Python::try_attach(move |py| {
+        let _ = visit(move |py| {
             let ended = ended.map_err(PyErr::from).and_then(|value| {
                 value
                     .into_pyobject(py)

@@ -385,7 +385,7 @@ fn a_node_that_comes_after_deleted_events_says_so() {
         let stream = cluster.get(name).http_get("/v1/stores/s/stream?own=true");
         stream["versions"][0]["lost"].as_array().cloned().unwrap_or_default()
     };
-    let expected = |partition: usize| json!({"partition": partition, "from": 0, "to": deleted[partition]});
+    let expected = |partition: usize| json!({"topic": 0, "partition": partition, "from": 0, "to": deleted[partition]});
     let expected: Vec<Value> = (0..Story::PARTITIONS).map(expected).collect();
     until("the node to say which events were deleted before it read them", || {
         let mut lost = lost(&cluster, "node-2");
