@@ -34,8 +34,10 @@ scene('the overview maps nodes by zone, and partitions with their owners', {}, a
   await page.locator('.cells [data-partition="5"]').hover();
   for (const node of owners[5]) await page.locator('.detail').getByRole('link', { name: `node ${node}` }).waitFor();
   // A node that is pointed at leaves only its partitions bright.
-  await page.locator('.tile[href="#/nodes/1"]').hover();
-  assert.equal(await page.locator('.cells > .dim').count(), PARTITIONS - nodes[0].partitions);
+  await until('the partitions of others are dim', async () => {
+    await page.locator('.tile[href="#/nodes/1"]').hover();
+    return await page.locator('.cells > .dim').count() === PARTITIONS - nodes[0].partitions;
+  });
   await button(page, 'first owner').click();
   assert.equal(await page.locator('.cells > .owned').count(), PARTITIONS);
   // A colour for each first owner.
