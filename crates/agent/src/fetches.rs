@@ -391,14 +391,15 @@ impl Inner {
     /// Opens a version while it is fetched, on a thread of its own: its sources may be slow, and the fetch needs no look-ups. Tries
     /// until the fetch has ended.
     fn open_on_demand(self: &Arc<Self>, job: &Arc<Job>, on_demand: OnDemand, ended: &Arc<Mutex<bool>>) {
-        let (inner, job, ended) = (Arc::clone(self), Arc::clone(job), Arc::clone(ended));
+        // The node may end before the sources have answered.
+        let (inner, job, ended) = (Arc::downgrade(self), Arc::clone(job), Arc::clone(ended));
         let work = move || {
             let (store, version) = &job.key;
             while !*ended.lock() {
                 match on_demand.open() {
                     Ok(opened) => {
                         let ended = ended.lock();
-                        if !*ended {
+                        if let (false, Some(inner)) = (*ended, inner.upgrade()) {
                             inner
                                 .parts
                                 .disk

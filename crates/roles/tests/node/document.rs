@@ -194,6 +194,11 @@ fn batch_stores(walk: &mut Walk, builds: &Builds) {
         walk.node.client.ended_push();
         walk.get(push, "/v1/stores/pymk/push", 200);
     }
+    let changes = "/v1/stores/{store}/changes";
+    walk.get(changes, "/v1/stores/pymk/changes?from=beginning&limit=10", 200);
+    walk.get(changes, "/v1/stores/pymk/changes?from=nonsense", 400);
+    let part = "/v1/stores/pymk/changes/part?kind=comparison&position=nonsense&epoch=1";
+    walk.get("/v1/stores/{store}/changes/part", part, 400);
     let canary = "/v1/stores/{store}/canary";
     let steer = |walk: &mut Walk, action: &str, status| {
         walk.post(canary, "/v1/stores/pymk/canary", json!({"action": action}), status);
