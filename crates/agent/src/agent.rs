@@ -352,7 +352,7 @@ impl AgentWork {
         }
     }
 
-    /// What look-ups have read from sources ahead of fetches.
+    /// The counts of reads on demand: by look-ups, from sources, ahead of fetches.
     pub fn on_demand(&self) -> &OnDemandCounts {
         self.shared.fetches.on_demand()
     }

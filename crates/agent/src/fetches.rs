@@ -213,7 +213,7 @@ impl Fetches {
         [&self.0.warmed_bytes, &self.0.warmed_ms].map(|count| count.load(Relaxed))
     }
 
-    /// What look-ups have read from sources ahead of fetches.
+    /// The counts of reads on demand: by look-ups, from sources, ahead of fetches.
     pub(crate) fn on_demand(&self) -> &OnDemandCounts {
         &self.0.on_demand
     }
@@ -266,7 +266,7 @@ impl Inner {
                 if matches!(error, AgentError::Fetch(FetchError::DiskFull { .. })) {
                     self.discard_files(job);
                 }
-                // What look-ups read on demand stays open for the next attempt, which goes on with the same files.
+                // A version that look-ups read on demand stays open for the next attempt, which goes on with the same files.
                 let stays = !matches!(
                     error,
                     AgentError::Fetch(FetchError::DiskFull { .. } | FetchError::Cancelled)
@@ -362,7 +362,7 @@ impl Inner {
         let mut plan = FetchPlan::new(&sources, &target)?;
         self.parts.disk.free_space(plan.files_bytes())?;
         let ended = Arc::new(Mutex::new(false));
-        // What is linked or cloned takes no time, and no space.
+        // Files that are linked or cloned take no time, and no space.
         if job.on_demand && !plan.links() && !self.parts.disk.complete(store, *version).covers(&job.partitions) {
             let on_demand = plan.on_demand(&sources, &target, &job.partitions, &self.on_demand)?;
             self.open_on_demand(job, on_demand, &ended);

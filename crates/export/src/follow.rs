@@ -23,7 +23,7 @@ pub struct StoreFollower {
     pause: Duration,
 }
 
-/// The next changes, or why there are none yet.
+/// The next changes, or the reason for which the follower has to wait.
 pub enum Followed {
     /// Some changes.
     Page(ChangePage),

@@ -40,7 +40,7 @@ pub struct Mirror {
     pub until_now: bool,
 }
 
-/// What a mirror has done.
+/// The counts of a mirror's work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MirrorReport {
     /// How many changes were written.
@@ -66,7 +66,7 @@ impl Mirror {
     /// Mirrors until it is cancelled. `note` is told why it waits.
     ///
     /// # Errors
-    /// The store cannot be followed from the last position, or the topic is none to write to. A cluster or brokers that do not answer are
+    /// The store cannot be followed from the last position, or the topic cannot be written to. A cluster or brokers that do not answer are
     /// waited for.
     pub fn run(&self, cancel: &CancelToken, note: &mut dyn FnMut(&str)) -> Result<MirrorReport, MirrorFailure> {
         let mut report = MirrorReport::default();

@@ -32,7 +32,7 @@ const TIME_MAX: Duration = Duration::from_secs(3);
 /// The longest block of a file system: what is written in a part of it counts as written.
 const BLOCK_BYTES_MAX: u64 = 4096;
 
-/// What look-ups have read from sources, since they could not wait for the fetch.
+/// Counts of the reads of look-ups from sources, which could not wait for the fetch.
 #[derive(Debug, Default)]
 pub struct OnDemandCounts {
     /// How many reads succeeded.
@@ -295,7 +295,7 @@ impl Pieces {
     }
 
     fn has(&self, mut pieces: Range<u64>) -> bool {
-        // What was written before a bit was set is seen by those that see the bit.
+        // A thread that sees a bit also sees the bytes that were written before it was set.
         pieces.all(|piece| self.0[(piece / 64) as usize].load(Ordering::Acquire) >> (piece % 64) & 1 != 0)
     }
 

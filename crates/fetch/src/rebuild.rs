@@ -131,7 +131,7 @@ impl FileFetch<'_> {
 
     fn try_rebuild(&self, rebuild: &Rebuild) -> Result<(), Failed> {
         let Rebuild { chunk, patch, base } = rebuild;
-        // What look-ups have read is not used: the file is made anew.
+        // The pieces that look-ups have read are not used: the file is made anew.
         let of = |entry| FileFetch {
             entry,
             partial: None,

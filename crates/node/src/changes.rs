@@ -47,7 +47,7 @@ impl FollowedChange {
 
 /// Reads changes of stores.
 pub trait ChangeReader: Send + Sync {
-    /// The next changes; none if there are none in time.
+    /// The next changes; empty if no change comes in time.
     ///
     /// # Errors
     /// The error to answer with, its code first.

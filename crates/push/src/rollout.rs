@@ -223,7 +223,7 @@ impl Rollout {
         Ok(Some(format!("{prefix}{number:016x}")))
     }
 
-    /// What has become of an earlier try, whose version is at this source too.
+    /// The outcome of an earlier try, whose version is at this source too.
     fn end_of(&self, store: &StoreName, run: &str, source: &str) -> EarlierTry {
         let (mut goes_on, mut is_served, mut has_failed) = (false, false, false);
         for cluster in &self.clusters {
@@ -341,7 +341,7 @@ impl Rollout {
     }
 }
 
-/// What has become of an earlier try of a rollout.
+/// The outcome of an earlier try of a rollout.
 enum EarlierTry {
     /// It came to its end.
     Ended,

@@ -213,7 +213,7 @@ impl<'a> Together<'a> {
         }
         drop(step);
         self.ended(at)?;
-        // It is served; who is late is news only.
+        // The version is served; which nodes are late is only reported.
         let _ = note_late_nodes(client, built.store, job);
         Ok(())
     }
@@ -249,7 +249,7 @@ impl<'a> Together<'a> {
             let (client, version) = (&part.cluster.client, push.version);
             match client.store(self.built.store).map_err(PushError::from) {
                 Ok(Some(store)) if store.current_version == Some(version) => {}
-                // What the current version was before is not this rollout's.
+                // The version that was current before does not belong to this rollout.
                 Ok(_) if push.changed_nothing() => {}
                 Ok(_) => {
                     return Err(PushError::Failed(format!(
@@ -404,7 +404,7 @@ impl<'a> Together<'a> {
     }
 }
 
-/// What has become of a version in a cluster: the state, its push, and why it could not be undone.
+/// The outcome of a version in a cluster: its state, its push, and the reason if it could not be undone.
 pub(crate) type Undone = (State, Option<PushResource>, Option<String>);
 
 /// Drops the version of the run in a cluster, or goes back to the one before where it is current, unless it may stay there.

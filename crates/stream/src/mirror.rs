@@ -35,7 +35,7 @@ const VERSION_HEADER: &str = "fondaco-version";
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// How many offsets before the end of a partition its last message is looked for at first: markers of transactions have offsets, too.
 const TAIL_MIN: i64 = 64;
-/// How much further it is looked for if there is none.
+/// The factor by which the search goes further back while no message with a position is found.
 const TAIL_GROWTH: i64 = 16;
 
 /// A change, as it is written.

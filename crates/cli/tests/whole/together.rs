@@ -100,7 +100,7 @@ fn a_version_that_a_gate_stops_in_one_cluster_goes_live_in_none() {
     assert!(said.contains(&swap), "{said}");
     assert_eq!((versions(&east), versions(&west)), (vec![1], vec![1]));
     assert_eq!(last_push(&east)["state"], "cancelled");
-    // It is there for a look, and for those who know better.
+    // It stays for inspection, and for an operator who swaps it in all the same.
     assert_eq!(west.json(&["diff", STORE, "1", "2"])["gone"], KEYS);
     west.done(&["swap", STORE, "--to", "2"]);
     // The cluster that has it is not asked for more.

@@ -77,7 +77,7 @@ pub(super) struct Step {
     pub(super) has_more: bool,
 }
 
-/// Reads the next changes of a store, at most `limit`. Waits for some if there are none.
+/// Reads the next changes of a store, at most `limit`. Waits for the first one.
 ///
 /// # Errors
 /// The store cannot be followed from there, or the process ends. Nodes that do not answer are waited for, and named in

@@ -244,7 +244,7 @@ async fn value_of(app: &App, name: &StoreName, value: Option<Vec<u8>>, decode: b
     }
 }
 
-/// What a follower needs to continue is gone.
+/// The versions or events that a follower needs to continue are gone.
 fn too_far_behind(store: &StoreRecord, why: &str) -> ApiError {
     let name = &store.definition.name;
     let kept: Vec<String> = store.versions.kept().map(|version| version.to_string()).collect();

@@ -127,7 +127,7 @@ impl Owners {
     }
 }
 
-/// What a reader of the topic continues at.
+/// The place in the topic at which a reader continues.
 fn offsets_of(place: &ViewPlace, position: &str) -> String {
     match place.offsets.is_empty() {
         true => position.to_owned(),

@@ -93,7 +93,7 @@ impl Position {
         format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The position of a text; `None` if it is none.
+    /// Parses a position; `None` if the text is not one.
     pub(super) fn decode(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(MARK)?).ok()?;
         let (bytes, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;

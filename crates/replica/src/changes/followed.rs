@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::log::{ChangeLog, LoggedChange};
 
 /// The log of a partition, if there is one. It begins between two groups of writes of the partition's shard, and ends when this node can
-/// no longer tell the changes, or nobody reads them.
+/// no longer tell the changes, or it has no reader any more.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     /// Writers look at this only.
@@ -25,14 +25,14 @@ impl Followed {
     /// Begins a log, unless there is one, or `may` says no. Only in the turn of the partition's shard.
     pub(crate) fn begin(&self, new: ChangeLog, may: impl FnOnce() -> bool) {
         let mut log = self.log.lock();
-        // Those who change that end the log afterwards.
+        // If the answer of `may` changes later, the change ends the log.
         if log.is_none() && may() {
             *log = Some(new);
             self.is_followed.store(true, Relaxed);
         }
     }
 
-    /// Ends the log. Those who wait for changes are told.
+    /// Ends the log, and wakes the followers that wait for changes.
     pub(crate) fn end(&self) {
         let mut log = self.log.lock();
         self.is_followed.store(false, Relaxed);
@@ -46,7 +46,7 @@ impl Followed {
         }
     }
 
-    /// Uses the log; `None` if there is none.
+    /// Uses the log; `None` if the partition is not followed.
     pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut ChangeLog) -> T) -> Option<T> {
         self.log.lock().as_mut().map(ask)
     }

@@ -33,7 +33,7 @@ const NOW_SKEW_MS: u64 = 60_000;
 /// Changes of a partition, in an order that keeps the order of each key.
 #[derive(Debug)]
 pub struct Changes {
-    /// The changes. There may be none although there are more.
+    /// The changes; possibly empty although more follow.
     pub changes: Vec<RecordChange>,
     /// The position after them. It covers more than that of the last change, also if there are no changes: clients that keep it are sent
     /// fewer changes again after a change of the replica.
@@ -180,7 +180,7 @@ struct Page {
 }
 
 impl Reading<'_> {
-    /// Begins the log, if there is none.
+    /// Begins the log, unless the partition has one.
     fn begin_log(&self) -> Result<(), ChangesError> {
         if self.partition.followed.is_followed() {
             return Ok(());
@@ -353,7 +353,7 @@ impl Reading<'_> {
         changes: &mut Vec<RecordChange>,
     ) -> Result<(), ChangesError> {
         let mut page = self.page(position, left)?;
-        // What the scan saw of the group in progress is in the log then.
+        // The records of the group in progress that the scan saw are in the log then.
         self.shared.dots[self.shared.shard_of(self.partition)].wait_for_group();
         // Of keys that have changed since, the log has all changes.
         let changed: Option<HashSet<Bytes>> = self.log(|log| {

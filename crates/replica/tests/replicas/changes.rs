@@ -190,7 +190,7 @@ fn a_waiting_client_is_woken_by_a_change() {
     assert!(wait(&mut read, Duration::from_secs(60)));
     let mut read = follower.read(&cluster, 1, 0, 10, None).unwrap();
     assert_eq!(names(&follower.all), ["k"]);
-    // What changes nothing wakes nobody.
+    // A write that changes no record wakes no waiter.
     let known = cluster.record(1, "k").unwrap().to_bytes();
     ask(cluster.node(1), merging("k", known.into()));
     assert!(!wait(&mut read, Duration::from_millis(50)));

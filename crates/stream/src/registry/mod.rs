@@ -21,7 +21,7 @@ pub trait StoreSchemas: Send + Sync {
     /// Why that is unknown: it is tried again.
     fn present(&self) -> Result<Arc<Schemas>, String>;
 
-    /// The id of a schema of the store that means the same; it is registered if there is none.
+    /// The id of a schema of the store that means the same; without one, the schema is registered.
     ///
     /// # Errors
     /// [`Unfound::Ever`] if the store does not accept it.

@@ -1,4 +1,4 @@
-//! What a reader does not have is asked from the cluster.
+//! Keys that a reader cannot answer are asked from the cluster.
 
 use fondaco_embedded::{EmbeddedError, Reader, State};
 use fondaco_model::{PartitionId, PartitionSet};

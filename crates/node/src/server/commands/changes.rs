@@ -27,7 +27,7 @@ pub(super) async fn read(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
     let changes = call.context.shared.config.changes.as_ref();
     let changes = changes.ok_or("ERR this process follows no stores: ask a node or a router with a control port")?;
     let found = changes.read(ChangesWanted { store, ..wanted }).await?;
-    // What is owed delays the next request.
+    // Charged after the changes were read, so that what exceeds the quota delays the next request.
     let _ = call.context.forwarder.charge(&catalog, place, found.len());
     write(name, &found, call.session.protocol, reply);
     Ok(())
