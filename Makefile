@@ -33,7 +33,9 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
-test: test-rust test-clients test-python test-feast test-console test-package test-spark ## Run all tests
+test: test-rust ## Run all tests
+	@# The others fetch and wait more than they compute: two at a time, and the longest first.
+	$(MAKE) --jobs 2 --output-sync=target test-spark test-clients test-feast test-console test-python test-package
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	tests/set-up

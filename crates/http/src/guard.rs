@@ -34,7 +34,7 @@ use crate::records::MERGE_BYTES_MAX;
 use crate::rights;
 use crate::rights::Right;
 use crate::traffic::Traffic;
-use crate::uploads::MANIFEST_BYTES_MAX;
+use crate::uploads::{MANIFEST_BYTES_MAX, drain};
 
 /// The longest body of a request, in bytes: a lookup of many long keys.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
@@ -45,6 +45,9 @@ pub(super) struct AuditNote(pub(super) String);
 
 /// How long a request may take. Pushes are only started by one, so no request takes long.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long the body of a refused request is waited for.
+const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The longest body of a signed request: the longest of all requests.
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
@@ -371,12 +374,12 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     let (caller, signature) = match admitted {
         Ok((caller, signature)) => (Some(caller), signature),
         Err(_) if right == Right::Open => (None, None),
-        Err(stranger) => return stranger.into_response(),
+        Err(stranger) => return refuse(request, stranger).await,
     };
     if let Some(caller) = &caller {
         if let Err(refusal) = check_right(caller, right, &path, &request) {
             tracing::warn!(user = caller.name, method = %request.method(), path, "refused at the control port");
-            return refusal.into_response();
+            return refuse(request, refusal).await;
         }
         request.extensions_mut().insert(caller.clone());
     }
@@ -404,6 +407,16 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         tokio::task::spawn_blocking(move || audit.add(&entry));
     }
     response
+}
+
+/// Refuses a request, after its body: a client that still sends it when the connection is closed may never see the answer.
+async fn refuse(request: Request, refusal: impl IntoResponse) -> Response {
+    // With that header, a client sends the body only when it is asked for it.
+    if !request.headers().contains_key(header::EXPECT) {
+        let mut body = request.into_body().into_data_stream();
+        let _ = tokio::time::timeout(REFUSED_BODY_TIME_MAX, drain(&mut body)).await;
+    }
+    refusal.into_response()
 }
 
 /// Answers a request within the limits of the port.

@@ -209,7 +209,7 @@ async fn receive(app: &App, mut turn: Turn, body: &mut BodyDataStream) -> Result
 }
 
 /// Reads the rest of a body, up to a limit.
-async fn drain(body: &mut BodyDataStream) {
+pub(super) async fn drain(body: &mut BodyDataStream) {
     let mut drained = 0;
     while let Some(Ok(bytes)) = next(body).await {
         drained += bytes.len();

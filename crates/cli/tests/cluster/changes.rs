@@ -7,11 +7,11 @@ use fondaco_client::{Client, PutOptions};
 use fondaco_model::StoreName;
 
 use super::node::{Node, until};
-use super::sets::{addresses, ask, connect};
+use super::sets::{addresses, ask, connect, several};
 
 fn cluster() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
-    let dev = Node::dev_with(
+    let dev = several(
         &dir.path().join("data"),
         &["--nodes", "3", "--replicas", "3", "--loops", "1"],
     );
@@ -384,13 +384,15 @@ fn labels_have_the_partitions_of_the_description() {
         client.put(store, b"graph", value, options).await.unwrap();
     });
     let names: Vec<String> = (0..40).map(|number| format!("new{number}")).collect();
-    assert_eq!(
-        ask::<String>(router, "FONDACO.VERTEX PUT LABEL New social", &names),
-        "OK"
+    change_among_others(
+        router,
+        &format!("FONDACO.VERTEX PUT LABEL New social {}", names.join(" ")),
     );
     assert_eq!(rows(router, "MATCH (a:New) RETURN count(a)"), [["40"]]);
     assert_eq!(rows(router, "MATCH (a) RETURN count(a)"), [["40"]]);
-    assert_eq!(ask::<u64>(router, "FONDACO.VERTEX REMOVE social", &names), 40);
+    for names in names.chunks(8) {
+        assert_eq!(ask::<u64>(router, "FONDACO.VERTEX REMOVE social", names), 8);
+    }
     assert_eq!(rows(router, "MATCH (a) RETURN count(a)"), [["0"]]);
 }
 

@@ -6,12 +6,12 @@ use redis::Commands as _;
 use serde_json::{Value, json};
 
 use super::node::{Node, until};
-use super::sets::{addresses, ask, connect};
+use super::sets::{addresses, ask, connect, several};
 
 /// A cluster of two nodes, each with half of the keys.
 fn cluster() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
-    let dev = Node::dev_with(
+    let dev = several(
         &dir.path().join("data"),
         &["--nodes", "2", "--replicas", "1", "--loops", "1"],
     );

@@ -7,7 +7,7 @@ use redis::Value as Reply;
 use serde_json::{Value, json};
 
 use super::node::{Node, of_csv, until, write_csv};
-use super::sets::{addresses, ask, connect, requests};
+use super::sets::{addresses, ask, connect, requests, several};
 
 const KEYS: u64 = 300;
 
@@ -46,7 +46,7 @@ fn floats(floats: &[f32]) -> Vec<u8> {
 fn items() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
     let groups = ["--nodes", "4", "--groups", "2", "--loops", "1"];
-    let dev = Node::dev_with(&dir.path().join("data"), &groups);
+    let dev = several(&dir.path().join("data"), &groups);
     dev.done(&["store", "create", "items", "--value-type", "avro"]);
     dev.done(&[
         "store",
@@ -337,7 +337,7 @@ fn fields_of_hybrid_stores_are_those_of_later_events() {
     let kafka = Kafka::shared();
     let topic = kafka.make_topic("fields-of-events", 2);
     let dir = tempfile::tempdir().unwrap();
-    let dev = Node::dev_with(&dir.path().join("data"), &["--nodes", "2", "--loops", "1"]);
+    let dev = several(&dir.path().join("data"), &["--nodes", "2", "--loops", "1"]);
     let stream = format!("kafka://{}/fields-of-events", kafka.address());
     dev.done(&[
         "store",

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::node::{Node, until};
-use super::sets::{addresses, ask, connect};
+use super::sets::{addresses, ask, connect, several};
 
 const KNOWS: &str = "from,to,since\nann,bob,2001\nbob,cid,2010\ncid,dan,2011\nann,eve,2005\n";
 const WORKS_AT: &str = "from,to\nann,acme\nbob,acme\ncid,corp\n";
@@ -15,7 +15,7 @@ const COMPANIES: &str = "name\nacme\ncorp\n";
 fn cluster() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
     let groups = ["--nodes", "4", "--groups", "2", "--loops", "1"];
-    let dev = Node::dev_with(&dir.path().join("data"), &groups);
+    let dev = several(&dir.path().join("data"), &groups);
     push(&dev, dir.path(), KNOWS, &["--create"]);
     (dir, dev)
 }

@@ -11,20 +11,20 @@ use super::node::{Node, until};
 use super::values::{KEYS, read_all, value, version_of};
 
 /// The processes that are asked: a node, which holds some of the keys, and a router, which holds no key.
-const ASKERS: [&str; 2] = ["node-1", "router-1"];
+pub(super) const ASKERS: [&str; 2] = ["node-1", "router-1"];
 
 /// How often each key is asked for: the batch has ten thousand keys.
 const TIMES: usize = 5;
 
 /// A cluster of two nodes, whose second one hangs when a test wishes so.
-struct Halves {
-    cluster: Cluster,
+pub(super) struct Halves {
+    pub(super) cluster: Cluster,
     /// The keys that are with the first node, and those that are with the second one.
     keys: [Vec<u64>; 2],
 }
 
 impl Halves {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let cluster = Cluster::start(Shape {
             nodes: 2,
             replicas: 1,
@@ -40,16 +40,19 @@ impl Halves {
             cluster,
             keys: Default::default(),
         };
-        halves.signal(Signal::STOP);
-        let keys: Vec<u64> = (0..KEYS).collect();
-        let mut batch = Batch::ask(halves.cluster.get("node-1"), &["DEADLINE", "300", "PARTIAL"], &keys);
-        batch.begin();
-        let values: Vec<_> = keys.iter().map(|_| batch.value()).collect();
-        let (_, late) = batch.late().expect("no key is with the node that hangs");
-        halves.signal(Signal::CONT);
-        let is_here = |key: &u64| values[*key as usize].is_some();
-        halves.keys = keys.into_iter().partition(is_here).into();
-        assert_eq!(late.len(), halves.keys[1].len());
+        let all: Vec<u64> = (0..KEYS).collect();
+        let mut keys = None;
+        halves.while_it_hangs("node-1", |node| {
+            let mut batch = Batch::ask(node, &["DEADLINE", "300", "PARTIAL"], &all);
+            batch.begin();
+            let values: Vec<_> = all.iter().map(|_| batch.value()).collect();
+            let is_here = |key: &u64| values[*key as usize].is_some();
+            let found: [Vec<u64>; 2] = all.iter().partition(|key| is_here(key)).into();
+            let late = batch.late().map_or(0, |(_, late)| late.len());
+            keys = (late == found[1].len()).then_some(found);
+            keys.is_some()
+        });
+        halves.keys = keys.unwrap();
         halves
     }
 
@@ -64,7 +67,7 @@ impl Halves {
 
     /// Tries something with the second node stopped, and again if it took so long that the node was given up: with a connection
     /// that is silent for half a second, keys that only this node has cannot be read.
-    fn while_it_hangs(&self, asker: &str, mut is_done: impl FnMut(&Node) -> bool) {
+    pub(super) fn while_it_hangs(&self, asker: &str, mut is_done: impl FnMut(&Node) -> bool) {
         const TRIES: usize = 20;
         let node = self.cluster.get(asker);
         for _ in 0..TRIES {
@@ -191,20 +194,22 @@ fn the_first_values_of_a_large_batch_are_there_before_a_node_that_hangs_has_answ
 fn a_large_batch_ends_at_its_deadline_with_the_values_that_came() {
     let halves = Halves::start();
     let (keys, early) = (halves.batch(), halves.first_keys());
-    halves.signal(Signal::STOP);
     for asker in ASKERS {
-        let begun = Instant::now();
-        let mut batch = Batch::ask(halves.cluster.get(asker), &["DEADLINE", "300", "PARTIAL"], &keys);
-        batch.begin();
-        batch.expect(1, &keys[..early]);
-        (early..keys.len()).for_each(|at| assert_eq!(batch.value(), None, "key {}", keys[at]));
-        let (reason, late) = batch.late().unwrap();
-        assert!(reason.starts_with("TIMEOUT"), "{reason}");
-        assert_eq!(late, (early..keys.len()).collect::<Vec<_>>());
-        // Far less than a request takes by default, and far more than a busy machine delays it.
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        halves.while_it_hangs(asker, |node| {
+            let begun = Instant::now();
+            let mut batch = Batch::ask(node, &["DEADLINE", "300", "PARTIAL"], &keys);
+            batch.begin();
+            batch.expect(1, &keys[..early]);
+            (early..keys.len()).for_each(|at| assert_eq!(batch.value(), None, "key {}", keys[at]));
+            let Some((reason, late)) = batch.late() else {
+                return false;
+            };
+            assert!(reason.starts_with("TIMEOUT"), "{reason}");
+            // Far less than a request takes by default, and far more than a busy machine delays it.
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            late == (early..keys.len()).collect::<Vec<_>>()
+        });
     }
-    halves.signal(Signal::CONT);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use fondaco_client::Client;
@@ -20,7 +21,7 @@ fn ids(key: u64) -> BTreeSet<u64> {
 fn graph() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
     let groups = ["--nodes", "4", "--groups", "2", "--loops", "1"];
-    let dev = Node::dev_with(&dir.path().join("data"), &groups);
+    let dev = several(&dir.path().join("data"), &groups);
     let mut csv = String::from("member,connections\n");
     for key in 0..KEYS {
         let ids: Vec<String> = ids(key).iter().rev().map(u64::to_string).collect();
@@ -45,6 +46,13 @@ pub(crate) fn addresses(dev: &Node, role: &str) -> BTreeMap<String, String> {
         .filter(|member| member["resp"].is_string())
         .map(|member| (text(&member["name"]), text(&member["resp"])))
         .collect()
+}
+
+/// `fondaco dev` of several nodes, with these arguments. A request may take long on a busy machine.
+pub(crate) fn several(data: &Path, more: &[&str]) -> Node {
+    let dev = Node::dev_with(data, more);
+    dev.done(&["config", "set", "forward-timeout-ms=20000"]);
+    dev
 }
 
 pub(crate) fn connect(address: &str) -> redis::Connection {
@@ -278,7 +286,7 @@ fn sets_are_refused_by_stores_without_sets() {
 #[test]
 fn a_versioned_store_takes_sets_as_text_and_computes_over_them() {
     let dir = tempfile::tempdir().unwrap();
-    let dev = Node::dev_with(&dir.path().join("data"), &["--nodes", "3", "--loops", "1"]);
+    let dev = several(&dir.path().join("data"), &["--nodes", "3", "--loops", "1"]);
     dev.done(&["store", "create", "live", "--kind", "versioned", "--value-type", "ids"]);
     let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
     let set = |router: &mut redis::Connection, key: &str, value: &str| {

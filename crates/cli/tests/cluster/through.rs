@@ -50,15 +50,6 @@ fn ended(mut child: Child) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The length of all files of a store that a node has, complete or not.
-fn on_disk(cluster: &Cluster, name: &str) -> u64 {
-    let dirs = fs::read_dir(cluster.data(name).join("stores").join(STORE))
-        .into_iter()
-        .flatten();
-    let files = dirs.flat_map(|dir| fs::read_dir(dir.unwrap().path()).into_iter().flatten());
-    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
-}
-
 #[test]
 fn a_push_through_a_topic_brings_the_same_files() {
     let kafka = Kafka::start();
@@ -144,12 +135,15 @@ fn a_fetch_from_a_topic_resumes_after_kills() {
         let node = nodes.into_iter().find(|node| node["node"] == lost);
         node.and_then(|node| node["bytes_done"].as_u64()).unwrap_or(0)
     };
-    until("node-1 has a part", || done(&cluster) > SLOWLY);
+    let mut before = 0;
+    until("node-1 has some files", || {
+        before = done(&cluster);
+        before > 6 * SLOWLY
+    });
     cluster.kill("node-1");
-    let before = on_disk(&cluster, "node-1");
     let (manifest, _) = Manifest::read_identified(&build).unwrap();
     let total = manifest.files_bytes();
-    assert!((SLOWLY / 2..total).contains(&before), "{before} of {total}");
+    assert!(before < total, "{before} of {total}");
     cluster.launch("node-1");
     cluster.until_live(lost, true);
     until("node-1 continues", || done(&cluster) > before);
@@ -157,7 +151,8 @@ fn a_fetch_from_a_topic_resumes_after_kills() {
     cluster.set_rate(0);
     assert_eq!(ended(push)["state"], "swapped");
     let again = fetched(&cluster, "node-1", "location=");
-    assert!(again <= total - before, "{again} of {total} bytes after {before}");
+    // Of the files that it was reading it may have lost a piece, and here they are no longer than that.
+    assert!(again <= total - before / 2, "{again} of {total} bytes after {before}");
     for name in cluster.nodes() {
         assert_eq!(read_all(&mut cluster.get(&name).redis()), Ok(1), "{name}");
     }

@@ -85,9 +85,7 @@ pub(crate) async fn change(
             forget(edge_type, &ends).await;
         }
         Change::PutVertices { names, change } => {
-            for name in names {
-                edit.put_vertex(name, change).await.map_err(refused)?;
-            }
+            edit.put_vertices(names, change).await.map_err(refused)?;
         }
         Change::RemoveVertices { names } => {
             let mut number = 0;

@@ -1,6 +1,6 @@
 //! Users of the cluster: roles at the control port, sessions of browsers, passwords over RESP, and what is written down.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -72,6 +72,41 @@ fn a_viewer_may_change_nothing() {
     assert!(refused > 25, "{refused}");
     for path in ["/v1/nodes", "/v1/stores", "/v1/users", "/v1/audit", "/v1/load"] {
         viewer.get(path);
+    }
+}
+
+/// If the connection were closed before the body is there, the client might never see the answer.
+#[test]
+fn a_client_whose_body_comes_late_sees_that_it_is_refused_and_keeps_its_connection() {
+    let node = guarded();
+    put(
+        &node,
+        "ann",
+        json!({"password": PASSWORD, "role": "viewer", "stores": ["*"]}),
+    );
+    let mut stream = TcpStream::connect(node.client.addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let authorization = basic("ann", PASSWORD);
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for _ in 0..2 {
+        let head = format!(
+            "POST /v1/stores HTTP/1.1\r\nhost: x\r\nauthorization: {authorization}\r\ncontent-length: 2\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(b"{}").unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 403"), "{line:?}");
+        let mut length = 0;
+        while line.trim_end() != "" {
+            line.clear();
+            answers.read_line(&mut line).unwrap();
+            length = line
+                .strip_prefix("content-length: ")
+                .map_or(length, |text| text.trim_end().parse().unwrap());
+        }
+        std::io::copy(&mut answers.by_ref().take(length), &mut std::io::sink()).unwrap();
     }
 }
 

@@ -24,11 +24,11 @@ pub struct VertexChange {
 }
 
 impl GraphEdit {
-    /// Changes a vertex, and makes it if it is not there. Returns its id.
+    /// Changes vertices, and makes those that are not there.
     ///
     /// # Errors
-    /// An invalid name or label, and errors of writes.
-    pub async fn put_vertex(&self, name: &[u8], change: &VertexChange) -> Result<u64, ClientError> {
+    /// An invalid name or label, and errors of writes. Some of the vertices may have changed then.
+    pub async fn put_vertices(&self, names: &[Bytes], change: &VertexChange) -> Result<(), ClientError> {
         change.labels.iter().try_for_each(|label| check_name(label))?;
         if change.properties.contains_key("name") {
             return Err(ClientError::Graph(
@@ -52,34 +52,46 @@ impl GraphEdit {
             });
             described.await?;
         }
-        let name = Bytes::copy_from_slice(name);
-        let one = std::slice::from_ref(&name);
-        let made = Some(description.partitions);
-        let id = self.ids(one, made).await?[0].ok_or_else(|| no_vertex(&name))?;
-        if *change != VertexChange::default() {
-            let VertexChange { labels, properties } = change.clone();
-            self.change_vertex(id, &name, move |vertex| {
-                for label in &labels {
-                    if let Err(at) = vertex.labels.binary_search(label) {
-                        vertex.labels.insert(at, label.clone());
-                    }
-                }
-                for (name, value) in &properties {
-                    match value {
-                        Value::Null => drop(vertex.properties.remove(name)),
-                        value => drop(vertex.properties.insert(name.clone(), value.clone())),
-                    }
-                }
-            })
-            .await?;
-            for label in &change.labels {
-                let key = self.label_member(description.partitions, label, id);
-                self.put(&key, Bytes::from_static(MEMBER)).await?;
-            }
-            // It may have been removed meanwhile.
-            self.ids(one, made).await?;
+        let partitions = description.partitions;
+        let ids = self.ids(names, Some(partitions)).await?;
+        if *change == VertexChange::default() {
+            return Ok(());
         }
-        Ok(id)
+        let vertices: Vec<(u64, Bytes)> = ids.into_iter().flatten().zip(names.iter().cloned()).collect();
+        let put = |(id, name)| self.put_vertex(partitions, id, name, change);
+        self.each(vertices, put).await?;
+        // They may have been removed meanwhile.
+        self.ids(names, Some(partitions)).await.map(drop)
+    }
+
+    /// Changes a vertex that is there.
+    async fn put_vertex(
+        &self,
+        partitions: PartitionCount,
+        id: u64,
+        name: Bytes,
+        change: &VertexChange,
+    ) -> Result<(), ClientError> {
+        let VertexChange { labels, properties } = change.clone();
+        self.change_vertex(id, &name, move |vertex| {
+            for label in &labels {
+                if let Err(at) = vertex.labels.binary_search(label) {
+                    vertex.labels.insert(at, label.clone());
+                }
+            }
+            for (name, value) in &properties {
+                match value {
+                    Value::Null => drop(vertex.properties.remove(name)),
+                    value => drop(vertex.properties.insert(name.clone(), value.clone())),
+                }
+            }
+        })
+        .await?;
+        for label in &change.labels {
+            let key = self.label_member(partitions, label, id);
+            self.put(&key, Bytes::from_static(MEMBER)).await?;
+        }
+        Ok(())
     }
 
     /// Removes a vertex with all its edges. Returns the edges by their types, and whether the vertex was there. An edge that is added
@@ -216,11 +228,4 @@ fn hashed(name: &[u8], seed: u64) -> u64 {
 
 fn has_name(vertex: &Vertex, name: &[u8]) -> bool {
     vertex.properties.get("name").and_then(Value::as_str).map(str::as_bytes) == Some(name)
-}
-
-fn no_vertex(name: &[u8]) -> ClientError {
-    ClientError::Graph(format!(
-        "NOVERTEX no vertex is named {:?}",
-        String::from_utf8_lossy(name)
-    ))
 }
