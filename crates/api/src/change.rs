@@ -54,6 +54,24 @@ pub struct PartChange {
     pub time_unix_ms: Option<u64>,
     /// The hash of the key; or the partition and the offset of the event in the topic.
     pub place: [u64; 2],
+    /// Of a versioned store: where to continue in the partition after it, in base 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<String>,
+}
+
+/// The changes of one partition of a versioned store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordsPart {
+    /// The changes.
+    pub changes: Vec<PartChange>,
+    /// Where to continue after all of them, in base 64; null if the node could not read them.
+    pub position: Option<String>,
+    /// Whether there were no more.
+    pub is_end: bool,
+    /// Why the node could not read them.
+    pub reason: Option<String>,
+    /// Whether another owner should be asked then.
+    pub is_elsewhere: bool,
 }
 
 /// How far a node has read a partition of a topic.
@@ -80,6 +98,9 @@ pub struct ChangesPart {
     pub topic_mark: u32,
     /// Why the node could not answer for all that it has yet.
     pub waits_for: Option<String>,
+    /// Of a versioned store: the changes by partition.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub records: BTreeMap<u32, RecordsPart>,
 }
 
 /// A field that may be missing or null.

@@ -27,7 +27,7 @@ mod upload;
 mod version;
 
 pub use access::{AuditEntry, AuditList, NewUser, SessionResource, UserList, UserResource};
-pub use change::{ChangePage, ChangeResource, ChangesPart, OffsetsRead, PartChange};
+pub use change::{ChangePage, ChangeResource, ChangesPart, OffsetsRead, PartChange, RecordsPart};
 pub use cluster::{
     Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, KeyOwner, KeyPlaceResource,
     NodeList, RoutingResource,

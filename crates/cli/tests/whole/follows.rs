@@ -325,7 +325,7 @@ fn each_wrong_follower_is_told_what_to_do() {
     }
     assert_eq!(code("nosuch", "").1, "store_not_found");
     assert_eq!(code("empty", "").1, "nothing_served");
-    assert_eq!(code("v", "").1, "not_followable");
+    assert_eq!(code("v", "from=version:1").1, "invalid_request");
     let (status, behind, message) = code("s", "from=version:7");
     assert_eq!((status, &*behind), (410, "too_far_behind"));
     assert!(

@@ -13,7 +13,7 @@ use fondaco_node::FollowedChange;
 
 use super::followers::Follower;
 use super::position::{Place, Position};
-use super::{too_far_behind, views};
+use super::{records, too_far_behind, views};
 use crate::app::{App, WeakApp};
 use crate::error::ApiError;
 
@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const ADVANCE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// About how many bytes of changes are gathered for an answer, and how long.
-const PAGE_BYTES: usize = 1 << 20;
+pub(super) const PAGE_BYTES: usize = 1 << 20;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Where a follower begins.
@@ -98,10 +98,17 @@ pub(super) async fn read(
     loop {
         // The process must be able to end meanwhile.
         let own = app.upgrade().ok_or_else(super::ending)?;
+        let bounds = (
+            limit.saturating_sub(found.len()).max(1),
+            match found.is_empty() {
+                true => wait.saturating_sub(begun.elapsed()),
+                false => Duration::ZERO,
+            },
+        );
         let stepped = match &position {
-            Some(position) => step(&own, name, position).await,
+            Some(position) => step(&own, name, position, bounds).await,
             None => match start(&own, name, &begin).await {
-                Ok(begun) => step(&own, name, position.insert(begun)).await,
+                Ok(begun) => step(&own, name, position.insert(begun), bounds).await,
                 Err(error) => Err(error),
             },
         };
@@ -118,14 +125,16 @@ pub(super) async fn read(
                     step.cut(limit);
                     return Ok(step);
                 }
-                let has_moved = position.as_ref() != Some(&step.position);
+                // Positions in records move by themselves.
+                let may_move = step.has_more || matches!(step.position.place, Place::View(_));
+                let has_moved = may_move && position.as_ref() != Some(&step.position);
                 position = Some(step.position);
                 match (step.waits_for, has_moved) {
                     (None, true) if begun.elapsed() < wait.max(ADVANCE_TIME_MAX) => {
                         pause = PAUSE_MIN;
                         continue;
                     }
-                    (None, true) => Some("versions are being compared".to_owned()),
+                    (None, true) => Some("versions or records are being compared".to_owned()),
                     (waits, _) => waits,
                 }
             }
@@ -198,10 +207,7 @@ async fn start(app: &App, name: &StoreName, begin: &Begin) -> Result<Position, A
     let store = followed(app, name).await?;
     let place = match store.definition.kind {
         StoreKind::Batch | StoreKind::Hybrid => Place::View(views::start(app, &store, begin).await?),
-        StoreKind::Versioned => {
-            let message = format!("store {name:?} is versioned: changes of batch and hybrid stores can be followed");
-            return Err(ApiError::new("not_followable", message));
-        }
+        StoreKind::Versioned => Place::Records(records::start(app, &store, begin).await?),
     };
     Ok(Position {
         created_unix_ms: store.created_unix_ms,
@@ -209,8 +215,8 @@ async fn start(app: &App, name: &StoreName, begin: &Begin) -> Result<Position, A
     })
 }
 
-/// The next changes after a position.
-async fn step(app: &App, name: &StoreName, position: &Position) -> Result<Step, ApiError> {
+/// The next changes after a position. Of versioned stores at most so many, and they are waited for for a while.
+async fn step(app: &App, name: &StoreName, position: &Position, bounds: (usize, Duration)) -> Result<Step, ApiError> {
     let store = followed(app, name).await?;
     if position.created_unix_ms != store.created_unix_ms {
         return Err(too_far_behind(
@@ -220,5 +226,6 @@ async fn step(app: &App, name: &StoreName, position: &Position) -> Result<Step, 
     }
     match &position.place {
         Place::View(place) => views::step(app, &store, place).await,
+        Place::Records(place) => records::step(app, &store, place, bounds).await,
     }
 }

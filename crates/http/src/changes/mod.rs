@@ -5,6 +5,7 @@
 //! - `follow`: the frame, whatever the kind of the store;
 //! - `views`: batch and hybrid stores: joins the parts of all nodes, which `owners` asks;
 //! - `part`: the part that a node has: comparisons of versions, and events on top of them;
+//! - `records`: versioned stores, both the joining process and the part of a node;
 //! - `followers`: limits and counts.
 //!
 //! A follower pulls: what it has not read is nowhere in memory, however slow it is. The bound is what is kept: versions, and events in the
@@ -16,6 +17,7 @@ mod owners;
 mod part;
 mod position;
 mod reader;
+mod records;
 mod views;
 
 use std::convert::Infallible;
@@ -87,7 +89,7 @@ fn now() -> String {
     "now".to_owned()
 }
 
-/// Follow the changes of a batch or hybrid store. With `Accept: text/event-stream` as a stream of server-sent events, each with its position
+/// Follow the changes of a store. With `Accept: text/event-stream` as a stream of server-sent events, each with its position
 /// as its id, that continues after the header `Last-Event-ID`; else one page of them.
 #[utoipa::path(get, path = "/v1/stores/{store}/changes", tag = "changes", params(
     ("store" = String, Path, description = "The store"), Asked,
@@ -247,6 +249,13 @@ async fn value_of(app: &App, name: &StoreName, value: Option<Vec<u8>>, decode: b
 /// The versions or events that a follower needs to continue are gone.
 fn too_far_behind(store: &StoreRecord, why: &str) -> ApiError {
     let name = &store.definition.name;
+    if store.definition.versioned.is_some() {
+        let message = format!(
+            "too far behind: store {name:?} cannot be followed from there, since {why}; make the copy anew: fondaco follow {name} --from \
+             beginning gives all keys and then their changes"
+        );
+        return ApiError::new("too_far_behind", message);
+    }
     let kept: Vec<String> = store.versions.kept().map(|version| version.to_string()).collect();
     let message = format!(
         "too far behind: store {name:?} cannot be followed from there, since {why}; start from the push: fondaco follow {name} --from \

@@ -142,7 +142,7 @@ fn offsets_of(place: &ViewPlace, position: &str) -> String {
 }
 
 /// Asks a node for a part.
-async fn ask_part(port: PeerPort, node: NodeId, target: String) -> Result<ChangesPart, ApiError> {
+pub(super) async fn ask_part(port: PeerPort, node: NodeId, target: String) -> Result<ChangesPart, ApiError> {
     let asked = tokio::task::spawn_blocking(move || port.get(&target));
     let unavailable = |reason: &dyn Display| ApiError::new("unavailable", format!("node {node}: {reason}"));
     let (status, body) = match tokio::time::timeout(PART_TIME_MAX, asked).await {
@@ -167,7 +167,7 @@ async fn ask_part(port: PeerPort, node: NodeId, target: String) -> Result<Change
         .find(|code| *code == error.code);
     // A node that has yet to hear of the store, or is overloaded, answers later.
     match code {
-        Some("too_far_behind") => Err(ApiError::new("too_far_behind", error.message)),
+        Some(code @ ("too_far_behind" | "not_followable")) => Err(ApiError::new(code, error.message)),
         Some("internal") => Err(ApiError::new("internal", format!("node {node}: {}", error.message))),
         _ => Err(unavailable(&error.message)),
     }

@@ -4,6 +4,7 @@
 //!   node has read them.
 //! - *Events* of the topic, with their effects on keys of partitions that the node owns first.
 //! - *Offsets* at which a follower may begin.
+//! - *Records* of a versioned store: see `records`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::position::{Comparing, Place, Position, ViewPlace};
-use super::too_far_behind;
+use super::{records, too_far_behind};
 use crate::app::App;
 use crate::body::{QueryOf, StorePath};
 use crate::error::ApiError;
@@ -53,10 +54,10 @@ const TRIES_MAX: usize = 50;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
-    /// `comparison`, `events` or `offsets`.
+    /// `comparison`, `events`, `offsets` or `records`.
     kind: String,
     /// The position of the follower.
-    position: String,
+    pub(super) position: String,
     /// The epoch of the routing table by which this node was chosen.
     epoch: u64,
     /// The numbers of absent nodes, joined by commas.
@@ -67,18 +68,27 @@ pub(crate) struct Asked {
     /// Distinguishes readers of the topic: a reader that reads on is fastest.
     #[serde(default)]
     reader: u64,
+    /// Of records: how many changes are wanted.
+    #[serde(default)]
+    pub(super) count: usize,
+    /// Of records: how long to wait for changes, in milliseconds, up to 1000.
+    #[serde(default)]
+    pub(super) wait_ms: u64,
 }
 
 /// Read the part of a store's changes that this node has, from a position on. For processes that follow the store.
 #[utoipa::path(get, path = "/v1/stores/{store}/changes/part", tag = "changes", params(("store" = String, Path, description = "The store"), Asked), responses(
     (status = 200, description = "The changes, and where to continue", body = ChangesPart),
-    (status = "default", description = "An error: invalid_request, store_not_found, too_far_behind, old_routing, unavailable", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, too_far_behind, not_followable, old_routing, unavailable", body = ErrorResource),
 ))]
 pub(crate) async fn part(
     State(app): State<App>,
     StorePath(name): StorePath,
     QueryOf(asked): QueryOf<Asked>,
 ) -> Result<Json<ChangesPart>, ApiError> {
+    if asked.kind == "records" {
+        return records::part(&app, &name, &asked).await.map(Json);
+    }
     // Comparisons read the disk: clients get most of it. The semaphore is never closed.
     let _permit = app.limits.parts.acquire().await.ok();
     app.blocking(move |app| {
@@ -87,7 +97,10 @@ pub(crate) async fn part(
         let Position {
             place: Place::View(place),
             ..
-        } = Position::decode(&asked.position).ok_or_else(invalid)?;
+        } = Position::decode(&asked.position).ok_or_else(invalid)?
+        else {
+            return Err(invalid());
+        };
         let agent = app.agent.as_ref().ok_or_else(|| not_here(&name))?;
         let source = Source {
             agent,
@@ -103,7 +116,7 @@ pub(crate) async fn part(
                 asked.time_unix_ms,
             ),
             kind => Err(ApiError::invalid(format!(
-                "invalid kind {kind:?}: use comparison, events or offsets"
+                "invalid kind {kind:?}: use comparison, events, offsets or records"
             ))),
         }
     })
@@ -352,6 +365,7 @@ impl Source<'_> {
                         after: effect.value.map(|value| STANDARD.encode(value)),
                         time_unix_ms: Some(effect.time_ms),
                         place: [partition.into(), record.offset],
+                        position: None,
                     };
                     // Several updates may have been applied before the first of them is followed.
                     if let Some(&last) = last_of.get(&event.key)
@@ -532,6 +546,7 @@ fn change(key: &[u8], before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> PartCh
         after: after.map(|value| STANDARD.encode(value)),
         time_unix_ms: None,
         place: [key_hash(key), 0],
+        position: None,
     }
 }
 

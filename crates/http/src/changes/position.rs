@@ -10,14 +10,19 @@
 //!                       ++ for each: partition, offset to read next, offsets that values were ahead of it
 //! ```
 //!
-//! Numbers are little-endian in groups of 7 bits. Kind 1 is of batch and hybrid stores, see [`ViewPlace`]; each kind of source adds one.
+//! content of kind 2:  number of partitions ++ where partitions begin: 0 with all, 2⁶⁴ - 1 now, else at this time
+//!                       ++ for each partition: length of its position, 0 if it has none; else the position ++ the node that it is of
+//!
+//! Numbers are little-endian in groups of 7 bits. Kind 1 is of batch and hybrid stores, see [`ViewPlace`]; kind 2 of versioned stores, see
+//! [`RecordsPlace`]. A node is asked for some partitions with a position in which the others are missing: their length is 1.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fondaco_api::OffsetsRead;
-use fondaco_model::{PartitionId, VersionNumber};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, VersionNumber};
+use fondaco_replica::ChangePosition;
 use sha2::{Digest, Sha256};
 
 /// The first letter of all positions.
@@ -25,6 +30,10 @@ const MARK: char = 'c';
 
 /// Kinds of positions.
 const OF_VIEWS: u8 = 1;
+const OF_RECORDS: u8 = 2;
+
+/// In the place of a length: the partition is not meant.
+const NOT_MEANT: u64 = 1;
 
 /// How many bytes of a checksum end a position.
 const SUM_BYTES: usize = 4;
@@ -42,6 +51,20 @@ pub(super) struct Position {
 pub(super) enum Place {
     /// Of batch and hybrid stores.
     View(ViewPlace),
+    /// Of versioned stores.
+    Records(RecordsPlace),
+}
+
+/// A place in the changes of a versioned store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RecordsPlace {
+    /// How many partitions there are.
+    pub(super) partitions: PartitionCount,
+    /// Where partitions without a position begin: 0 with all records, `u64::MAX` now, else with what was written since, in milliseconds
+    /// since 1970.
+    pub(super) since_unix_ms: u64,
+    /// Of each partition the position, and the node that it is of.
+    pub(super) of: BTreeMap<PartitionId, Option<(NodeId, ChangePosition)>>,
 }
 
 /// A place in the changes of a store with versions. All keys are as in `version` with the events before the offsets; in a comparison, only
@@ -69,24 +92,14 @@ impl Position {
     /// The text for clients.
     pub(super) fn encode(&self) -> String {
         let mut bytes = Vec::with_capacity(64);
-        let Place::View(place) = &self.place;
-        bytes.push(OF_VIEWS);
+        bytes.push(match &self.place {
+            Place::View(_) => OF_VIEWS,
+            Place::Records(_) => OF_RECORDS,
+        });
         put(&mut bytes, self.created_unix_ms);
-        put(&mut bytes, place.version.get());
-        match &place.comparison {
-            None => put(&mut bytes, 0),
-            Some(comparing) => {
-                put(&mut bytes, comparing.from.map_or(0, VersionNumber::get) + 1);
-                put(&mut bytes, comparing.partition.get().into());
-                put(&mut bytes, comparing.hash);
-            }
-        }
-        put(&mut bytes, place.topic_mark.into());
-        put(&mut bytes, place.offsets.len() as u64);
-        for (&partition, read) in &place.offsets {
-            put(&mut bytes, partition.into());
-            put(&mut bytes, read.next);
-            put(&mut bytes, read.seen.saturating_sub(read.next));
+        match &self.place {
+            Place::View(place) => place.encode(&mut bytes),
+            Place::Records(place) => place.encode(&mut bytes),
         }
         let sum = Sha256::digest(&bytes);
         bytes.extend_from_slice(&sum[..SUM_BYTES]);
@@ -98,11 +111,41 @@ impl Position {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(MARK)?).ok()?;
         let (bytes, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;
         let (&kind, mut rest) = bytes.split_first()?;
-        if Sha256::digest(bytes)[..SUM_BYTES] != *sum || kind != OF_VIEWS {
+        if Sha256::digest(bytes)[..SUM_BYTES] != *sum {
             return None;
         }
-        let mut next = || take(&mut rest);
-        let created_unix_ms = next()?;
+        let created_unix_ms = take(&mut rest)?;
+        let place = match kind {
+            OF_VIEWS => Place::View(ViewPlace::decode(&mut rest)?),
+            OF_RECORDS => Place::Records(RecordsPlace::decode(&mut rest)?),
+            _ => return None,
+        };
+        rest.is_empty().then_some(Self { created_unix_ms, place })
+    }
+}
+
+impl ViewPlace {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        put(bytes, self.version.get());
+        match &self.comparison {
+            None => put(bytes, 0),
+            Some(comparing) => {
+                put(bytes, comparing.from.map_or(0, VersionNumber::get) + 1);
+                put(bytes, comparing.partition.get().into());
+                put(bytes, comparing.hash);
+            }
+        }
+        put(bytes, self.topic_mark.into());
+        put(bytes, self.offsets.len() as u64);
+        for (&partition, read) in &self.offsets {
+            put(bytes, partition.into());
+            put(bytes, read.next);
+            put(bytes, read.seen.saturating_sub(read.next));
+        }
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let mut next = || take(rest);
         let version = VersionNumber::new(next()?)?;
         let comparison = match next()? {
             0 => None,
@@ -119,15 +162,67 @@ impl Position {
             let seen = offset.checked_add(ahead)?;
             offsets.insert(partition, OffsetsRead { next: offset, seen });
         }
-        let place = ViewPlace {
+        Some(Self {
             version,
             comparison,
             topic_mark,
             offsets,
-        };
-        rest.is_empty().then_some(Self {
-            created_unix_ms,
-            place: Place::View(place),
+        })
+    }
+}
+
+impl RecordsPlace {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        put(bytes, self.partitions.get().into());
+        put(bytes, self.since_unix_ms);
+        for partition in self.partitions.partitions() {
+            match self.of.get(&partition) {
+                None => put(bytes, NOT_MEANT),
+                Some(None) => put(bytes, 0),
+                Some(Some((node, position))) => {
+                    let position = position.to_bytes();
+                    put(bytes, position.len() as u64);
+                    bytes.extend_from_slice(&position);
+                    put(bytes, node.get().into());
+                }
+            }
+        }
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let partitions = PartitionCount::try_from(u32::try_from(take(rest)?).ok()?).ok()?;
+        let since_unix_ms = take(rest)?;
+        let mut of = BTreeMap::new();
+        for partition in partitions.partitions() {
+            let position = match take(rest)? {
+                NOT_MEANT => continue,
+                0 => None,
+                length => {
+                    let (position, after) = rest.split_at_checked(length.try_into().ok()?)?;
+                    *rest = after;
+                    let node = NodeId::new(take(rest)?.try_into().ok()?)?;
+                    Some((node, ChangePosition::decode(position)?))
+                }
+            };
+            of.insert(partition, position);
+        }
+        Some(Self {
+            partitions,
+            since_unix_ms,
+            of,
+        })
+    }
+
+    /// The same place when partitions were split: a position is one in both halves. `None` if there were more.
+    pub(super) fn among(&self, partitions: PartitionCount) -> Option<Self> {
+        let former = |partition| self.of.get(&self.partitions.covering(partition, partitions)).cloned();
+        (self.partitions <= partitions).then(|| Self {
+            partitions,
+            since_unix_ms: self.since_unix_ms,
+            of: partitions
+                .partitions()
+                .filter_map(|partition| Some((partition, former(partition)?)))
+                .collect(),
         })
     }
 }

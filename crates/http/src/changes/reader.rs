@@ -41,11 +41,10 @@ async fn changes(app: &WeakApp, wanted: ChangesWanted) -> Result<Vec<FollowedCha
         (true, Some(reason)) => Err(ApiError::new("unavailable", reason)),
         (true, None) => {
             // The client learns its position from entries alone. Without this one it would be left behind by versions without differences.
-            let Place::View(now) = &step.position.place;
-            let is_other = |before: super::position::Position| {
-                let Place::View(before) = before.place;
-                (before.version, before.comparison) != (now.version, now.comparison)
+            let Place::View(now) = &step.position.place else {
+                return Ok(Vec::new());
             };
+            let is_other = |before: super::position::Position| matches!(before.place, Place::View(before) if (before.version, before.comparison) != (now.version, now.comparison));
             let marker = former.is_some_and(is_other).then(|| FollowedChange {
                 key: Vec::new(),
                 before: None,

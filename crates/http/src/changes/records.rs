@@ -1,0 +1,311 @@
+//! The changes of versioned stores: each partition's come from one of its replicas, which continues its own positions exactly, and those of
+//! others with repeats. So the replica that gave a position is asked again as long as it can.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fondaco_api::{ChangesPart, PartChange, RecordsPart};
+use fondaco_catalog::VersionedStore;
+use fondaco_model::cluster::StoreRecord;
+use fondaco_model::versioned::resolve_with;
+use fondaco_model::{NodeId, PartitionId, StoreName, first_replicas};
+use fondaco_node::FollowedChange;
+use fondaco_replica::{ChangePosition, Changes, ChangesError, ChangesFrom, RecordChange};
+use fondaco_schema::merge_fields;
+use tokio::task::JoinSet;
+
+use super::follow::{Begin, PAGE_BYTES, Step};
+use super::owners::ask_part;
+use super::part::Asked;
+use super::position::{Place, Position, RecordsPlace};
+use super::too_far_behind;
+use crate::app::App;
+use crate::error::ApiError;
+
+/// How long a node waits for changes. Those of other nodes wait as long.
+const NODE_WAIT: Duration = Duration::from_millis(200);
+const NODE_WAIT_MS_MAX: u64 = 1000;
+
+/// How many changes a node is asked for at most.
+const COUNT_MAX: usize = 1000;
+
+/// The place of a follower that begins.
+pub(super) async fn start(app: &App, store: &StoreRecord, begin: &Begin) -> Result<RecordsPlace, ApiError> {
+    let partitions = app.operator.mirror().view().partitions();
+    let partitions = partitions.ok_or_else(|| ApiError::new("unavailable", "no node has partitions yet"))?;
+    let since_unix_ms = match begin {
+        Begin::Beginning => 0,
+        &Begin::Time(time_unix_ms) => time_unix_ms.clamp(1, u64::MAX - 1),
+        Begin::Now | Begin::At(_) => u64::MAX,
+        Begin::Version(version) => {
+            let name = &store.definition.name;
+            return Err(ApiError::invalid(format!(
+                "version:{version} is no place to begin in store {name:?}: it is versioned by key; use now, beginning or time:MILLISECONDS"
+            )));
+        }
+    };
+    let place = RecordsPlace {
+        partitions,
+        since_unix_ms,
+        of: partitions.partitions().map(|partition| (partition, None)).collect(),
+    };
+    if since_unix_ms != u64::MAX {
+        return Ok(place);
+    }
+    // Now is a moment: it must not be another one when a partition is asked later.
+    let step = step(app, store, &place, (COUNT_MAX, Duration::ZERO)).await?;
+    match step.position.place {
+        Place::Records(place) if place.of.values().all(Option::is_some) => Ok(place),
+        _ => Err(ApiError::new("unavailable", step.waits_for.unwrap_or_default())),
+    }
+}
+
+/// The next changes after a place: at most so many, waited for for a while.
+pub(super) async fn step(
+    app: &App,
+    store: &StoreRecord,
+    place: &RecordsPlace,
+    (limit, wait): (usize, Duration),
+) -> Result<Step, ApiError> {
+    let view = app.operator.mirror().view();
+    let table = view.routing.as_ref().map(|table| &table.record);
+    let table = table.ok_or_else(|| ApiError::new("unavailable", "no node has partitions yet"))?;
+    let place = place.among(table.partitions());
+    let mut place = place.ok_or_else(|| ApiError::new("unavailable", "this process does not know of a split yet"))?;
+    let owners = |partition: PartitionId, issuer: Option<NodeId>| {
+        let owners = first_replicas(table.owners(partition), view.replicas(store))
+            .iter()
+            .copied();
+        let mut owners: Vec<NodeId> = owners.filter(|&node| view.is_live(node)).collect();
+        owners.sort_by_key(|&node| Some(node) != issuer);
+        owners
+    };
+    let mut wait_ms = wait.min(NODE_WAIT).as_millis();
+    let (mut left, mut found, mut waits_for) = (place.of.clone(), Vec::new(), None);
+    // First the nodes that gave the positions, then the other owners of partitions that these could not answer for.
+    for attempt in 0.. {
+        let mut by_node = BTreeMap::<NodeId, RecordsPlace>::new();
+        for (partition, position) in std::mem::take(&mut left) {
+            match owners(partition, position.as_ref().map(|(node, _)| *node)).get(attempt) {
+                Some(&node) => {
+                    let none = || RecordsPlace {
+                        of: BTreeMap::new(),
+                        ..place.clone()
+                    };
+                    by_node.entry(node).or_insert_with(none).of.insert(partition, position);
+                }
+                None => _ = waits_for.get_or_insert_with(|| format!("partition {partition} has no live owner")),
+            }
+        }
+        if by_node.is_empty() {
+            break;
+        }
+        let mut asked = JoinSet::new();
+        for (node, theirs) in by_node {
+            let port = app
+                .peers
+                .port(view.nodes.get(&node).map_or("", |node| &node.record.http));
+            let (name, count) = (&store.definition.name, limit.min(COUNT_MAX));
+            let position = position_of(store, &theirs).encode();
+            let epoch = table.epoch();
+            let target = format!(
+                "/v1/stores/{name}/changes/part?kind=records&epoch={epoch}&count={count}&wait_ms={wait_ms}&position={position}"
+            );
+            asked.spawn(async move { (node, theirs, ask_part(port, node, target).await) });
+        }
+        wait_ms = 0;
+        while let Some(answer) = asked.join_next().await {
+            let (node, theirs, part) = answer.map_err(|error| ApiError::internal(&error))?;
+            let mut part = match part {
+                Ok(part) => part,
+                Err(error) if error.code() == "unavailable" => {
+                    waits_for = Some(error.message().to_owned());
+                    ChangesPart::default()
+                }
+                Err(error) => return Err(error),
+            };
+            for (partition, position) in theirs.of {
+                match part.records.remove(&partition.get()) {
+                    Some(read) if read.position.is_some() => found.push((partition, node, read)),
+                    Some(RecordsPart {
+                        is_elsewhere: false,
+                        reason,
+                        ..
+                    }) => waits_for = reason,
+                    Some(RecordsPart { reason, .. }) => {
+                        waits_for = reason;
+                        left.insert(partition, position);
+                    }
+                    None => _ = left.insert(partition, position),
+                }
+            }
+        }
+    }
+    let mut step = Step {
+        changes: Vec::new(),
+        position: position_of(store, &place),
+        lag_events: 0,
+        waits_for: waits_for.filter(|_| found.len() < place.of.len()),
+        has_more: false,
+    };
+    // No partition is always the last one, and comes too late for a page.
+    found.sort_unstable_by_key(|(partition, ..)| *partition);
+    let turn = unix_ms() as usize % found.len().max(1);
+    found.rotate_left(turn);
+    let mut bytes = 0;
+    for (partition, node, read) in found {
+        let unreadable = || ApiError::new("unavailable", format!("node {node} sent an invalid position"));
+        let decoded = |position: Option<String>| {
+            let bytes = STANDARD.decode(position?).ok()?;
+            Some(Some((node, ChangePosition::decode(&bytes)?)))
+        };
+        let mut changes = read.changes.into_iter();
+        while step.changes.len() < limit
+            && bytes < PAGE_BYTES
+            && let Some(change) = changes.next()
+        {
+            let position = decoded(change.position).ok_or_else(unreadable)?;
+            place.of.insert(partition, position);
+            let bytes_of = |text: String| STANDARD.decode(text).unwrap_or_default();
+            step.changes.push(FollowedChange {
+                key: bytes_of(change.key),
+                before: None,
+                after: change.after.map(bytes_of),
+                version: 0,
+                time_unix_ms: change.time_unix_ms,
+                position: position_of(store, &place).encode(),
+            });
+            bytes += step.changes.last().map_or(0, FollowedChange::bytes);
+        }
+        if changes.len() == 0 {
+            place
+                .of
+                .insert(partition, decoded(read.position).ok_or_else(unreadable)?);
+            step.has_more |= !read.is_end;
+        } else {
+            step.has_more = true;
+        }
+    }
+    step.position = position_of(store, &place);
+    Ok(step)
+}
+
+fn position_of(store: &StoreRecord, place: &RecordsPlace) -> Position {
+    Position {
+        created_unix_ms: store.created_unix_ms,
+        place: Place::Records(place.clone()),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The changes of the partitions of a place that this node has.
+pub(super) async fn part(app: &App, name: &StoreName, asked: &Asked) -> Result<ChangesPart, ApiError> {
+    let invalid = || ApiError::invalid(format!("invalid position {:?}", asked.position));
+    let position = Position::decode(&asked.position).ok_or_else(invalid)?;
+    let Place::Records(place) = position.place else {
+        return Err(invalid());
+    };
+    let count = (asked.count / place.of.len().max(1)).clamp(1, COUNT_MAX);
+    let mut wait = Duration::from_millis(asked.wait_ms.min(NODE_WAIT_MS_MAX));
+    loop {
+        let (place, name) = (place.clone(), name.clone());
+        // Scans read the disk: clients get most of it. The semaphore is never closed.
+        let permit = app.limits.parts.acquire().await.ok();
+        let read = app.blocking(move |app| read(app, &name, position.created_unix_ms, &place, count));
+        let (part, idle) = read.await?;
+        drop(permit);
+        if wait.is_zero()
+            || part
+                .records
+                .values()
+                .any(|read| !read.is_end || !read.changes.is_empty())
+        {
+            return Ok(part);
+        }
+        let mut news = JoinSet::new();
+        for mut changes in idle {
+            news.spawn(async move { changes.wait().await });
+        }
+        if tokio::time::timeout(wait, news.join_next()).await.is_err() {
+            return Ok(part);
+        }
+        wait = Duration::ZERO;
+    }
+}
+
+fn read(
+    app: &App,
+    name: &StoreName,
+    created_unix_ms: u64,
+    place: &RecordsPlace,
+    count: usize,
+) -> Result<(ChangesPart, Vec<Changes>), ApiError> {
+    let record = app.operator.store(name)?;
+    let catalog = app.catalog.load();
+    let store = catalog
+        .versioned(record.id)
+        .filter(|_| record.created_unix_ms == created_unix_ms);
+    let (Some(store), Some(replicas)) = (store, &app.cluster_client.replicas) else {
+        let message = format!("this node does not have store {name:?} yet");
+        return Err(ApiError::new("unavailable", message));
+    };
+    let (mut part, mut idle, mut bytes) = (ChangesPart::default(), Vec::new(), 0);
+    for (&partition, position) in &place.of {
+        let from = match (position, place.since_unix_ms) {
+            (Some((_, position)), _) => ChangesFrom::After(position.clone()),
+            (None, 0) => ChangesFrom::Start,
+            (None, u64::MAX) => ChangesFrom::Now,
+            (None, since_unix_ms) => ChangesFrom::Since(since_unix_ms),
+        };
+        // The follower takes no more than a page of all.
+        let count = if bytes < PAGE_BYTES { count } else { 1 };
+        let read = match replicas.changes(record.id, (place.partitions, partition), &from, count) {
+            Ok(mut changes) => {
+                let read = RecordsPart {
+                    changes: changes
+                        .changes
+                        .drain(..)
+                        .map(|change| resolved(store, change))
+                        .collect(),
+                    position: Some(STANDARD.encode(changes.position.to_bytes())),
+                    is_end: changes.is_end,
+                    ..RecordsPart::default()
+                };
+                let length = |change: &PartChange| change.key.len() + change.after.as_ref().map_or(0, String::len);
+                bytes += read.changes.iter().map(length).sum::<usize>();
+                idle.push(changes);
+                read
+            }
+            Err(ChangesError::TooFarBehind { reason }) => return Err(too_far_behind(&record, reason)),
+            Err(error @ ChangesError::Evicts { .. }) => return Err(ApiError::new("not_followable", error.to_string())),
+            Err(error) => RecordsPart {
+                reason: Some(error.to_string()),
+                is_elsewhere: !matches!(error, ChangesError::Busy),
+                ..RecordsPart::default()
+            },
+        };
+        part.records.insert(partition.get(), read);
+    }
+    Ok((part, idle))
+}
+
+/// A change with the value that reads see; of several that clients resolve, the latest.
+fn resolved(store: &VersionedStore, change: RecordChange) -> PartChange {
+    let merge = |base: Option<&_>, fields: &[(&str, Option<&_>)]| merge_fields(&store.rules(), base, fields);
+    let resolved = resolve_with(&change.record, store.settings.resolution, unix_ms(), &merge);
+    let written = change.record.siblings().iter().map(|sibling| sibling.written_unix_ms);
+    PartChange {
+        key: STANDARD.encode(&change.key),
+        before: None,
+        after: resolved.value().map(|value| STANDARD.encode(value)),
+        time_unix_ms: written.max(),
+        place: [0, 0],
+        position: Some(STANDARD.encode(change.position.to_bytes())),
+    }
+}
