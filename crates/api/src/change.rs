@@ -22,7 +22,8 @@ pub struct ChangeResource {
     pub version: u64,
     /// The time of the event, in milliseconds since 1970; null for a change that a version has made.
     pub time_unix_ms: Option<u64>,
-    /// Where to continue after this change.
+    /// Where to continue after this change. Missing if only the whole page can be continued: changes of a versioned store, but the last.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub position: String,
 }
 

@@ -33,7 +33,7 @@ pub struct FollowedChange {
     pub version: u64,
     /// The time of the event, in milliseconds since 1970.
     pub time_unix_ms: Option<u64>,
-    /// Where to continue after it.
+    /// Where to continue after it; empty if only a later change can be continued.
     pub position: String,
 }
 

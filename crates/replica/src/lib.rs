@@ -43,7 +43,9 @@ mod worker;
 mod writes;
 
 pub use anti_entropy::exchange;
-pub use changes::{ChangePosition, Changes, ChangesError, ChangesFrom, RecordChange};
+pub use changes::{
+    ChangePosition, ChangePositions, Changes, ChangesError, ChangesFrom, RecordChange, put_number, take_number,
+};
 pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
 pub use host::Host;

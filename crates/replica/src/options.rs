@@ -31,6 +31,8 @@ pub struct ReplicaOptions {
     /// How many of them are remembered from one sweep to the next, in all partitions together: some 40 bytes each. The
     /// others wait for a later sweep.
     pub sweep_records_max: usize,
+    /// How many records one read of changes examines. A scan continues with the next read.
+    pub changes_examined_max: usize,
     /// The rate limit of hinted handoff, in bytes a second; `None` for no limit.
     pub handoff_bytes_per_second: Option<u64>,
     /// The rate limit of exchanges, in bytes a second; `None` for no limit.
@@ -59,6 +61,7 @@ impl Default for ReplicaOptions {
             handoff_period: Duration::from_secs(1),
             sweep_period: Duration::from_secs(600),
             sweep_records_max: 1 << 20,
+            changes_examined_max: 20_000,
             handoff_bytes_per_second: Some(32 << 20),
             exchange_bytes_per_second: Some(32 << 20),
             scan_bytes_per_second: Some(256 << 20),

@@ -389,6 +389,7 @@ impl Shared {
             growing: Signal::new(&host),
             dropping: Dropping::new(Signal::new(&host)),
             change_logs: Arc::default(),
+            change_log_id: AtomicU64::new(host.random()),
             started: host.now(),
             host,
             options,

@@ -94,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) dropping: Dropping,
     /// How many partitions are followed.
     pub(crate) change_logs: Arc<AtomicUsize>,
+    /// The id of the next log of changes. It begins at random: logs of this process have similar ids, so that positions are short.
+    pub(crate) change_log_id: AtomicU64,
     pub(crate) started: Instant,
 }
 

@@ -1,13 +1,13 @@
 //! The changes of a store to a topic of Kafka: one message per change, keyed, without a value for a deletion.
 //!
-//! Changes are written in transactions, each of which ends at a position. Each message has the position after its change and a number
+//! Changes are written in transactions, each of which ends at a position. Messages have the position after their change and a number
 //! that grows, as headers. So the last position is read back from the ends of the topic's partitions: a mirror that is killed continues
 //! after the last transaction that was committed, and consumers that read what is committed get each change once. A second mirror of the
 //! same store to the same topic ends the first one.
 //!
 //! | header | value |
 //! |---|---|
-//! | `fondaco-position` | where to continue after the change |
+//! | `fondaco-position` | where to continue after the change; of a versioned store only in the last message of a transaction |
 //! | `fondaco-sequence` | a number that grows with each change, in decimal digits |
 //! | `fondaco-version` | the version of the change |
 //! | `event-time` | the time of its event, in milliseconds since 1970, if it has one: the topic can be the stream of a hybrid store |
@@ -49,7 +49,7 @@ pub struct Mirrored<'a> {
     pub version: u64,
     /// The time of its event, in milliseconds since 1970.
     pub time_unix_ms: Option<u64>,
-    /// Where to continue after it.
+    /// Where to continue after it; empty if only a later change of the same transaction can be continued.
     pub position: &'a str,
 }
 
@@ -161,16 +161,19 @@ impl MirrorTopic {
         config.set("isolation.level", "read_committed");
         let consumer = config.create_with_context(Refusals::default()).map_err(unavailable)?;
         let consumer: Arc<BaseConsumer> = Arc::new(consumer);
-        let mut last: Option<(u64, String)> = None;
+        let (mut sequence, mut last) = (0, None);
         for partition in 0..partitions as i32 {
             match last_of(&consumer, &topic.topic, partition).map_err(unavailable)? {
                 Tail::Empty => {}
                 Tail::Foreign if allows_foreign => {}
                 Tail::Foreign => return Err(MirrorError::Foreign { topic: topic.clone() }),
-                Tail::Mirrored(sequence, position) => last = last.max(Some((sequence, position))),
+                Tail::Mirrored(number, position) => {
+                    sequence = number.max(sequence);
+                    last = last.max(position.map(|position| (number, position)));
+                }
             }
         }
-        let (sequence, position) = last.map_or((0, None), |(sequence, position)| (sequence, Some(position)));
+        let position = last.map(|(_, position)| position);
         let opened = Self {
             topic: topic.clone(),
             producer,
@@ -199,7 +202,10 @@ impl MirrorTopic {
         let time = change.time_unix_ms.map(|time_unix_ms| time_unix_ms.to_string());
         let mut headers = OwnedHeaders::new();
         for (name, text) in [
-            (POSITION_HEADER, Some(change.position)),
+            (
+                POSITION_HEADER,
+                Some(change.position).filter(|position| !position.is_empty()),
+            ),
             (SEQUENCE_HEADER, Some(&*sequence)),
             (VERSION_HEADER, Some(&*version)),
             (TIME_HEADER, time.as_deref()),
@@ -263,8 +269,8 @@ enum Tail {
     Empty,
     /// It is of another producer.
     Foreign,
-    /// Its number and its position.
-    Mirrored(u64, String),
+    /// Its number, and its position if it has one: the last message of a transaction has.
+    Mirrored(u64, Option<String>),
 }
 
 /// Reads the last committed message of a partition.
@@ -304,8 +310,8 @@ fn tail_of(headers: Option<&BorrowedHeaders>) -> Tail {
         str::from_utf8(value).ok().map(str::to_owned)
     };
     let sequence = text(SEQUENCE_HEADER).and_then(|text| text.parse().ok());
-    match sequence.zip(text(POSITION_HEADER)) {
-        Some((sequence, position)) => Tail::Mirrored(sequence, position),
+    match sequence {
+        Some(sequence) => Tail::Mirrored(sequence, text(POSITION_HEADER)),
         None => Tail::Foreign,
     }
 }

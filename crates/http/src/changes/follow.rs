@@ -58,7 +58,7 @@ impl Begin {
         parsed.ok_or_else(|| {
             ApiError::invalid(format!(
                 "invalid position {text:?}: begin with now ($), beginning (0), version:NUMBER or time:MILLISECONDS, or continue with the \
-                 whole position that a change came with"
+                 whole position that the last change came with"
             ))
         })
     }

@@ -206,7 +206,11 @@ impl ChangeStream {
             app.limits.followers.count_sent(1);
             drop(app);
             let data = serde_json::to_string(&change).map_err(|_| ())?;
-            text += &format!("id: {}\nevent: change\ndata: {data}\n\n", change.position);
+            // Without an id, clients keep the one before.
+            if !change.position.is_empty() {
+                text += &format!("id: {}\n", change.position);
+            }
+            text += &format!("event: change\ndata: {data}\n\n");
             if text.len() >= PIECE_BYTES {
                 let piece = std::mem::take(&mut text);
                 sender.send(Ok(piece.into())).await.map_err(|_| ())?;

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! content of kind 2:  number of partitions ++ where partitions begin: 0 with all, 2⁶⁴ - 1 now, else at this time
-//!                       ++ for each partition: length of its position, 0 if it has none; else the position ++ the node that it is of
+//!                       ++ for each node, and 0 for partitions without a position: node ++ number of its partitions
+//!                          ++ for each: difference to the partition before ++ position, unless the node is 0
 //!
 //! Numbers are little-endian in groups of 7 bits. Kind 1 is of batch and hybrid stores, see [`ViewPlace`]; kind 2 of versioned stores, see
-//! [`RecordsPlace`]. A node is asked for some partitions with a position in which the others are missing: their length is 1.
+//! [`RecordsPlace`]. A node is asked for some partitions with a position in which the others are missing.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fondaco_api::OffsetsRead;
 use fondaco_model::{NodeId, PartitionCount, PartitionId, VersionNumber};
-use fondaco_replica::ChangePosition;
+use fondaco_replica::{ChangePosition, ChangePositions, put_number as put, take_number as take};
 use sha2::{Digest, Sha256};
 
 /// The first letter of all positions.
@@ -32,8 +33,8 @@ const MARK: char = 'c';
 const OF_VIEWS: u8 = 1;
 const OF_RECORDS: u8 = 2;
 
-/// In the place of a length: the partition is not meant.
-const NOT_MEANT: u64 = 1;
+/// How long a position is at most: requests with it have to fit into the header that servers take, of 64 KiB.
+pub(super) const POSITION_CHARS_MAX: usize = 56_000;
 
 /// How many bytes of a checksum end a position.
 const SUM_BYTES: usize = 4;
@@ -175,15 +176,21 @@ impl RecordsPlace {
     fn encode(&self, bytes: &mut Vec<u8>) {
         put(bytes, self.partitions.get().into());
         put(bytes, self.since_unix_ms);
-        for partition in self.partitions.partitions() {
-            match self.of.get(&partition) {
-                None => put(bytes, NOT_MEANT),
-                Some(None) => put(bytes, 0),
-                Some(Some((node, position))) => {
-                    let position = position.to_bytes();
-                    put(bytes, position.len() as u64);
-                    bytes.extend_from_slice(&position);
-                    put(bytes, node.get().into());
+        // Positions of one node differ little.
+        let mut by_node = BTreeMap::<u32, Vec<_>>::new();
+        for (partition, known) in &self.of {
+            let node = known.as_ref().map_or(0, |(node, _)| node.get());
+            by_node.entry(node).or_default().push((partition.get(), known));
+        }
+        let mut positions = ChangePositions::default();
+        for (node, partitions) in by_node {
+            put(bytes, node.into());
+            put(bytes, partitions.len() as u64);
+            let mut before = 0;
+            for (partition, known) in partitions {
+                put(bytes, (partition - std::mem::replace(&mut before, partition)).into());
+                if let Some((_, position)) = known {
+                    positions.put(position, bytes);
                 }
             }
         }
@@ -192,19 +199,21 @@ impl RecordsPlace {
     fn decode(rest: &mut &[u8]) -> Option<Self> {
         let partitions = PartitionCount::try_from(u32::try_from(take(rest)?).ok()?).ok()?;
         let since_unix_ms = take(rest)?;
-        let mut of = BTreeMap::new();
-        for partition in partitions.partitions() {
-            let position = match take(rest)? {
-                NOT_MEANT => continue,
-                0 => None,
-                length => {
-                    let (position, after) = rest.split_at_checked(length.try_into().ok()?)?;
-                    *rest = after;
-                    let node = NodeId::new(take(rest)?.try_into().ok()?)?;
-                    Some((node, ChangePosition::decode(position)?))
+        let (mut of, mut positions) = (BTreeMap::new(), ChangePositions::default());
+        while !rest.is_empty() {
+            let node = NodeId::new(take(rest)?.try_into().ok()?);
+            let mut partition = 0_u64;
+            for _ in 0..take(rest)? {
+                partition = partition.checked_add(take(rest)?)?;
+                let id = PartitionId::new(partition.try_into().ok()?);
+                let position = match node {
+                    Some(node) => Some((node, positions.take(rest)?)),
+                    None => None,
+                };
+                if partition >= u64::from(partitions.get()) || of.insert(id, position).is_some() {
+                    return None;
                 }
-            };
-            of.insert(partition, position);
+            }
         }
         Some(Self {
             partitions,
@@ -225,27 +234,6 @@ impl RecordsPlace {
                 .collect(),
         })
     }
-}
-
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -294,6 +282,73 @@ mod tests {
                 assert_eq!(Position::decode(&text[..at]), None);
             }
         }
+    }
+
+    /// A place in a store whose partitions have three replicas each.
+    fn in_records(partitions: u32, is_scan: bool) -> Position {
+        let partitions = PartitionCount::try_from(partitions).unwrap();
+        let now = 1_800_000_000_000;
+        let position = |partition: PartitionId| {
+            let number = u64::from(partition.get());
+            let mut bytes = Vec::new();
+            // Logs of a node have ids near each other; times and counters are those of some hours.
+            let times = [number * 7919 % 10_000_000, number * 104_729 % 10_000_000];
+            let log = (number % 3) << 40 | number;
+            for signed in [
+                2 * log,
+                70_000 + number,
+                2 * (now - times[0]),
+                2 * (now - 60_000 - number),
+            ] {
+                put(&mut bytes, signed);
+            }
+            match is_scan {
+                true => [1 + (number << 18), 77]
+                    .into_iter()
+                    .for_each(|number| put(&mut bytes, number)),
+                false => put(&mut bytes, 0),
+            }
+            put(&mut bytes, 3);
+            for replica in 0..3_u64 {
+                let incarnation = 1_234_567;
+                [replica, replica + 1, incarnation, 2 * times[1] + 1]
+                    .into_iter()
+                    .for_each(|number| put(&mut bytes, number));
+            }
+            let node = NodeId::new(partition.get() % 3 + 1).unwrap();
+            (partition, Some((node, ChangePosition::decode(&bytes).unwrap())))
+        };
+        let place = RecordsPlace {
+            partitions,
+            since_unix_ms: u64::MAX,
+            of: partitions.partitions().map(position).collect(),
+        };
+        Position {
+            created_unix_ms: now,
+            place: Place::Records(place),
+        }
+    }
+
+    #[test]
+    fn positions_in_records_fit_into_requests() {
+        for (partitions, is_scan, chars_max) in [(16, false, 700), (1024, false, 33_000), (1024, true, 45_000)] {
+            let mut position = in_records(partitions, is_scan);
+            let text = position.encode();
+            assert_eq!(Position::decode(&text).as_ref(), Some(&position));
+            assert!(
+                text.len() <= chars_max.min(POSITION_CHARS_MAX),
+                "{partitions}: {}",
+                text.len()
+            );
+            // Some partitions only, and one without a position.
+            let Place::Records(place) = &mut position.place else {
+                unreachable!();
+            };
+            place.of.retain(|partition, _| partition.get() % 5 != 0);
+            place.of.insert(PartitionId::new(5), None);
+            assert_eq!(Position::decode(&position.encode()), Some(position));
+        }
+        assert!(in_records(4096, false).encode().len() > POSITION_CHARS_MAX);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The changes of versioned stores: each partition's come from one of its replicas, which continues its own positions exactly, and those of
-//! others with repeats. So the replica that gave a position is asked again as long as it can.
+//! others with repeats. So the replica that gave a position is asked again as long as it is live and can answer, also after a timeout.
+//!
+//! A position covers all partitions, and is long. So only the last change of a step has one.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +21,7 @@ use tokio::task::JoinSet;
 use super::follow::{Begin, PAGE_BYTES, Step};
 use super::owners::ask_part;
 use super::part::Asked;
-use super::position::{Place, Position, RecordsPlace};
+use super::position::{POSITION_CHARS_MAX, Place, Position, RecordsPlace};
 use super::too_far_behind;
 use crate::app::App;
 use crate::error::ApiError;
@@ -30,6 +32,12 @@ const NODE_WAIT_MS_MAX: u64 = 1000;
 
 /// How many changes a node is asked for at most.
 const COUNT_MAX: usize = 1000;
+
+/// How long a node reads for a request. Partitions that it has not come to are read by a later one.
+const READ_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long it may take until a follower that begins now has a position in each partition.
+const START_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// The place of a follower that begins.
 pub(super) async fn start(app: &App, store: &StoreRecord, begin: &Begin) -> Result<RecordsPlace, ApiError> {
@@ -55,10 +63,24 @@ pub(super) async fn start(app: &App, store: &StoreRecord, begin: &Begin) -> Resu
         return Ok(place);
     }
     // Now is a moment: it must not be another one when a partition is asked later.
-    let step = step(app, store, &place, (COUNT_MAX, Duration::ZERO)).await?;
-    match step.position.place {
-        Place::Records(place) if place.of.values().all(Option::is_some) => Ok(place),
-        _ => Err(ApiError::new("unavailable", step.waits_for.unwrap_or_default())),
+    let (begun, mut all, mut missing) = (Instant::now(), place.clone(), place);
+    loop {
+        let step = step(app, store, &missing, (COUNT_MAX, Duration::ZERO)).await?;
+        if let Place::Records(place) = step.position.place {
+            all.partitions = place.partitions;
+            all.of.extend(place.of.clone());
+            missing = place;
+            missing.of.retain(|_, position| position.is_none());
+        }
+        if missing.of.is_empty() {
+            return Ok(all);
+        }
+        if step.waits_for.is_some() || begun.elapsed() > START_TIME_MAX {
+            let reason = step
+                .waits_for
+                .unwrap_or_else(|| "the partitions are being read".to_owned());
+            return Err(ApiError::new("unavailable", reason));
+        }
     }
 }
 
@@ -83,7 +105,7 @@ pub(super) async fn step(
         owners
     };
     let mut wait_ms = wait.min(NODE_WAIT).as_millis();
-    let (mut left, mut found, mut waits_for) = (place.of.clone(), Vec::new(), None);
+    let (mut left, mut found, mut waits_for, mut has_more) = (place.of.clone(), Vec::new(), None, false);
     // First the nodes that gave the positions, then the other owners of partitions that these could not answer for.
     for attempt in 0.. {
         let mut by_node = BTreeMap::<NodeId, RecordsPlace>::new();
@@ -122,23 +144,23 @@ pub(super) async fn step(
                 Ok(part) => part,
                 Err(error) if error.code() == "unavailable" => {
                     waits_for = Some(error.message().to_owned());
-                    ChangesPart::default()
+                    // Another node would repeat changes after the positions that this one gave.
+                    let is_its = |position: &Option<(NodeId, _)>| position.as_ref().is_some_and(|(of, _)| *of == node);
+                    left.extend(theirs.of.into_iter().filter(|(_, position)| !is_its(position)));
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
             for (partition, position) in theirs.of {
                 match part.records.remove(&partition.get()) {
                     Some(read) if read.position.is_some() => found.push((partition, node, read)),
-                    Some(RecordsPart {
-                        is_elsewhere: false,
-                        reason,
-                        ..
-                    }) => waits_for = reason,
-                    Some(RecordsPart { reason, .. }) => {
-                        waits_for = reason;
-                        left.insert(partition, position);
+                    Some(read) => {
+                        waits_for = read.reason;
+                        if read.is_elsewhere {
+                            left.insert(partition, position);
+                        }
                     }
-                    None => _ = left.insert(partition, position),
+                    None => has_more = true,
                 }
             }
         }
@@ -148,11 +170,11 @@ pub(super) async fn step(
         position: position_of(store, &place),
         lag_events: 0,
         waits_for: waits_for.filter(|_| found.len() < place.of.len()),
-        has_more: false,
+        has_more,
     };
     // No partition is always the last one, and comes too late for a page.
     found.sort_unstable_by_key(|(partition, ..)| *partition);
-    let turn = unix_ms() as usize % found.len().max(1);
+    let turn = turn(found.len());
     found.rotate_left(turn);
     let mut bytes = 0;
     for (partition, node, read) in found {
@@ -175,7 +197,7 @@ pub(super) async fn step(
                 after: change.after.map(bytes_of),
                 version: 0,
                 time_unix_ms: change.time_unix_ms,
-                position: position_of(store, &place).encode(),
+                position: String::new(),
             });
             bytes += step.changes.last().map_or(0, FollowedChange::bytes);
         }
@@ -189,6 +211,18 @@ pub(super) async fn step(
         }
     }
     step.position = position_of(store, &place);
+    let text = step.position.encode();
+    if text.len() > POSITION_CHARS_MAX {
+        let (name, chars, partitions) = (&store.definition.name, text.len(), place.partitions);
+        let message = format!(
+            "store {name:?} cannot be followed: a position in its {partitions} partitions has {chars} characters, more than \
+             {POSITION_CHARS_MAX}; versioned stores of up to 1024 partitions can be followed"
+        );
+        return Err(ApiError::new("not_followable", message));
+    }
+    if let Some(last) = step.changes.last_mut() {
+        last.position = text;
+    }
     Ok(step)
 }
 
@@ -204,6 +238,12 @@ fn unix_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
+/// The first of some partitions to be read now: each one comes first at some time.
+fn turn(partitions: usize) -> usize {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.subsec_micros() as usize) % partitions.max(1)
+}
+
 /// The changes of the partitions of a place that this node has.
 pub(super) async fn part(app: &App, name: &StoreName, asked: &Asked) -> Result<ChangesPart, ApiError> {
     let invalid = || ApiError::invalid(format!("invalid position {:?}", asked.position));
@@ -211,7 +251,8 @@ pub(super) async fn part(app: &App, name: &StoreName, asked: &Asked) -> Result<C
     let Place::Records(place) = position.place else {
         return Err(invalid());
     };
-    let count = (asked.count / place.of.len().max(1)).clamp(1, COUNT_MAX);
+    let asked_of = place.of.len();
+    let count = (asked.count / asked_of.max(1)).clamp(1, COUNT_MAX);
     let mut wait = Duration::from_millis(asked.wait_ms.min(NODE_WAIT_MS_MAX));
     loop {
         let (place, name) = (place.clone(), name.clone());
@@ -221,6 +262,7 @@ pub(super) async fn part(app: &App, name: &StoreName, asked: &Asked) -> Result<C
         let (part, idle) = read.await?;
         drop(permit);
         if wait.is_zero()
+            || part.records.len() < asked_of
             || part
                 .records
                 .values()
@@ -256,15 +298,19 @@ fn read(
         return Err(ApiError::new("unavailable", message));
     };
     let (mut part, mut idle, mut bytes) = (ChangesPart::default(), Vec::new(), 0);
-    for (&partition, position) in &place.of {
+    let begun = Instant::now();
+    let first = turn(place.of.len());
+    for (&partition, position) in place.of.iter().cycle().skip(first).take(place.of.len()) {
+        // The follower takes no more than a page of all.
+        if bytes >= PAGE_BYTES || begun.elapsed() >= READ_TIME_MAX {
+            break;
+        }
         let from = match (position, place.since_unix_ms) {
             (Some((_, position)), _) => ChangesFrom::After(position.clone()),
             (None, 0) => ChangesFrom::Start,
             (None, u64::MAX) => ChangesFrom::Now,
             (None, since_unix_ms) => ChangesFrom::Since(since_unix_ms),
         };
-        // The follower takes no more than a page of all.
-        let count = if bytes < PAGE_BYTES { count } else { 1 };
         let read = match replicas.changes(record.id, (place.partitions, partition), &from, count) {
             Ok(mut changes) => {
                 let read = RecordsPart {
@@ -300,11 +346,12 @@ fn resolved(store: &VersionedStore, change: RecordChange) -> PartChange {
     let merge = |base: Option<&_>, fields: &[(&str, Option<&_>)]| merge_fields(&store.rules(), base, fields);
     let resolved = resolve_with(&change.record, store.settings.resolution, unix_ms(), &merge);
     let written = change.record.siblings().iter().map(|sibling| sibling.written_unix_ms);
+    let written = written.max().or_else(|| change.record.context().newest_unix_ms());
     PartChange {
         key: STANDARD.encode(&change.key),
         before: None,
         after: resolved.value().map(|value| STANDARD.encode(value)),
-        time_unix_ms: written.max(),
+        time_unix_ms: written,
         place: [0, 0],
         position: Some(STANDARD.encode(change.position.to_bytes())),
     }

@@ -51,8 +51,8 @@ impl Followed {
         self.log.lock().as_mut().map(ask)
     }
 
-    /// Held by the reader that scans the table for a new log.
-    pub(crate) fn completing(&self) -> MutexGuard<'_, ()> {
-        self.completing.lock()
+    /// Held by the reader that scans the table for a new log; `None` if another one does.
+    pub(crate) fn completing(&self) -> Option<MutexGuard<'_, ()>> {
+        self.completing.try_lock()
     }
 }

@@ -33,7 +33,7 @@ const UNREAD_MAX: Duration = Duration::from_secs(600);
 const AHEAD_MS_MAX: u64 = 60_000;
 
 /// How many replicas a clock has entries of; those with the highest counters stay.
-const ENTRIES_MAX: usize = 64;
+pub(super) const ENTRIES_MAX: usize = 64;
 
 /// The time between two marks, in milliseconds.
 const MARK_PERIOD_MS: u64 = 1000;
@@ -60,7 +60,8 @@ pub(crate) struct ChangeLog {
     bytes: usize,
     /// All dots seen here; complete once the table was scanned.
     seen: VectorClock,
-    is_complete: bool,
+    /// Where the scan of the table continues; `None` once it has ended.
+    scan: Option<u64>,
     /// In the order of time.
     marks: VecDeque<Mark>,
     /// The writes that all replicas have, and when these were all, in milliseconds since 1970.
@@ -97,7 +98,7 @@ impl ChangeLog {
             changes: VecDeque::new(),
             bytes: 0,
             seen: VectorClock::new(),
-            is_complete: false,
+            scan: Some(0),
             marks: VecDeque::new(),
             everywhere: Default::default(),
             read_at: now,
@@ -158,15 +159,15 @@ impl ChangeLog {
         self.news.send_replace(self.last);
     }
 
-    /// Whether the table was scanned for its dots.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.is_complete
+    /// Where the scan of the table for its dots continues; `None` once it has ended.
+    pub(crate) fn scan(&self) -> Option<u64> {
+        self.scan
     }
 
-    /// The table was scanned since the log began: it has these dots.
-    pub(crate) fn complete(&mut self, scanned: &VectorClock) {
-        see(&mut self.seen, scanned.entries(), u64::MAX);
-        self.is_complete = true;
+    /// The table was scanned since the log began, up to the place `next` or to its end: it has these dots.
+    pub(crate) fn scanned(&mut self, seen: &VectorClock, next: Option<u64>) {
+        see(&mut self.seen, seen.entries(), u64::MAX);
+        self.scan = next;
     }
 
     /// The writes that all replicas have, and when these were all, in milliseconds since 1970.
@@ -184,7 +185,7 @@ impl ChangeLog {
         is_compared: impl Fn(NodeId) -> bool,
         grace_ms: u64,
     ) {
-        if !self.is_complete {
+        if self.scan.is_some() {
             return;
         }
         if self
@@ -283,7 +284,7 @@ mod tests {
 
     fn log() -> ChangeLog {
         let mut log = ChangeLog::new(1, Instant::now(), &Arc::default());
-        log.complete(&VectorClock::new());
+        log.scanned(&VectorClock::new(), None);
         log
     }
 

@@ -16,6 +16,6 @@ mod reading;
 
 pub(crate) use followed::Followed;
 pub(crate) use log::LoggedChange;
-pub use position::{ChangePosition, ChangesFrom};
+pub use position::{ChangePosition, ChangePositions, ChangesFrom, put_number, take_number};
 pub(crate) use reading::compare;
 pub use reading::{Changes, ChangesError, RecordChange};

@@ -1,6 +1,9 @@
 //! Positions in the changes of a partition: small values that clients keep, and give to any replica.
 
-use fondaco_model::versioned::VectorClock;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Dot, ReplicaId, VectorClock};
+
+use super::log::ENTRIES_MAX;
 
 /// Where to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,56 +35,151 @@ pub struct ChangePosition {
     pub(crate) since_unix_ms: u64,
 }
 
-/// The first byte, of positions in a log and in a scan.
-const IN_LOG: u8 = 1;
-const IN_SCAN: u8 = 2;
+/// Encodes positions one after another, or parses them: each by its differences to those before, in some 20 bytes.
+///
+/// ```text
+/// position   log*, last, seen at*, since*, scan, or 0; entries of the clock, entry…
+/// scan       1 + place / 2³², place mod 2³²
+/// entry      index of the replica among those of all positions, if new: node, incarnation; counter*
+/// ```
+/// All numbers are in groups of 7 bits, the lowest first. Those with a * are differences to the position before, of a counter to the one
+/// before of the same replica, or to "seen at". They are signed: 0, -1, 1, -2, … as 0, 1, 2, 3, ….
+#[derive(Debug, Default)]
+pub struct ChangePositions {
+    log: u64,
+    seen_unix_ms: u64,
+    since_unix_ms: u64,
+    /// Each with its last counter.
+    replicas: Vec<(ReplicaId, u64)>,
+}
 
-impl ChangePosition {
-    /// The position as bytes.
-    ///
-    /// ```text
-    /// 1 or 2 (u8), log (u64), last (u64), seen at (u64), since (u64), if 2: scan (u64), clock of the seen writes
-    /// ```
-    /// Numbers are big-endian.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![if self.scan.is_some() { IN_SCAN } else { IN_LOG }];
-        let numbers = [self.log, self.last, self.seen_unix_ms, self.since_unix_ms];
-        for number in numbers.into_iter().chain(self.scan) {
-            bytes.extend_from_slice(&number.to_be_bytes());
+impl ChangePositions {
+    /// Appends the next position.
+    pub fn put(&mut self, position: &ChangePosition, bytes: &mut Vec<u8>) {
+        put_difference(bytes, &mut self.log, position.log);
+        put_number(bytes, position.last);
+        put_difference(bytes, &mut self.seen_unix_ms, position.seen_unix_ms);
+        put_difference(bytes, &mut self.since_unix_ms, position.since_unix_ms);
+        match position.scan {
+            None => put_number(bytes, 0),
+            Some(scan) => {
+                put_number(bytes, 1 + (scan >> 32));
+                put_number(bytes, scan & u64::from(u32::MAX));
+            }
         }
-        bytes.extend_from_slice(&self.seen.to_bytes());
-        bytes
+        put_number(bytes, position.seen.entries().len() as u64);
+        for entry in position.seen.entries() {
+            let known = self.replicas.iter().position(|(replica, _)| *replica == entry.replica);
+            let at = known.unwrap_or(self.replicas.len());
+            put_number(bytes, at as u64);
+            if known.is_none() {
+                put_number(bytes, entry.replica.node.get().into());
+                put_number(bytes, entry.replica.incarnation.into());
+                self.replicas.push((entry.replica, position.seen_unix_ms));
+            }
+            put_difference(bytes, &mut self.replicas[at].1, entry.counter);
+        }
     }
 
-    /// Parses a position; `None` if [`to_bytes`](Self::to_bytes) does not produce these bytes.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&kind, mut rest) = bytes.split_first()?;
-        let mut number = || {
-            let (number, after) = rest.split_first_chunk()?;
-            rest = after;
-            Some(u64::from_be_bytes(*number))
+    /// Parses the next position; `None` if [`put`](Self::put) does not produce these bytes.
+    pub fn take(&mut self, bytes: &mut &[u8]) -> Option<ChangePosition> {
+        let log = take_difference(bytes, &mut self.log)?;
+        let last = take_number(bytes)?;
+        let seen_unix_ms = take_difference(bytes, &mut self.seen_unix_ms)?;
+        let since_unix_ms = take_difference(bytes, &mut self.since_unix_ms)?;
+        let scan = match take_number(bytes)? {
+            0 => None,
+            high => Some(u64::from(u32::try_from(high - 1).ok()?) << 32 | u64::from(take_u32(bytes)?)),
         };
-        let [log, last, seen_unix_ms, since_unix_ms] = [number()?, number()?, number()?, number()?];
-        let scan = match kind {
-            IN_LOG => None,
-            IN_SCAN => Some(number()?),
-            _ => return None,
-        };
-        Some(Self {
+        let mut seen = VectorClock::new();
+        let entries = take_number(bytes)?;
+        if entries > ENTRIES_MAX as u64 {
+            return None;
+        }
+        for _ in 0..entries {
+            let at = usize::try_from(take_number(bytes)?).ok()?;
+            if at == self.replicas.len() {
+                let node = NodeId::new(take_u32(bytes)?)?;
+                let incarnation = take_u32(bytes)?;
+                self.replicas.push((ReplicaId { node, incarnation }, seen_unix_ms));
+            }
+            let (replica, counter) = self.replicas.get_mut(at)?;
+            let dot = Dot {
+                replica: *replica,
+                counter: take_difference(bytes, counter)?,
+            };
+            if seen.covers(dot) || dot.counter == 0 {
+                return None;
+            }
+            seen.increment(dot, dot.counter);
+        }
+        Some(ChangePosition {
             log,
             last,
             scan,
-            seen: VectorClock::decode(rest).ok()?,
+            seen,
             seen_unix_ms,
             since_unix_ms,
         })
     }
 }
 
+impl ChangePosition {
+    /// The position as bytes: see [`ChangePositions`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ChangePositions::default().put(self, &mut bytes);
+        bytes
+    }
+
+    /// Parses a position; `None` if [`to_bytes`](Self::to_bytes) does not produce these bytes.
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let position = ChangePositions::default().take(&mut bytes)?;
+        bytes.is_empty().then_some(position)
+    }
+}
+
+fn put_difference(bytes: &mut Vec<u8>, before: &mut u64, number: u64) {
+    let difference = number.wrapping_sub(std::mem::replace(before, number)) as i64;
+    put_number(bytes, ((difference << 1) ^ (difference >> 63)) as u64);
+}
+
+fn take_difference(bytes: &mut &[u8], before: &mut u64) -> Option<u64> {
+    let number = take_number(bytes)?;
+    let difference = (number >> 1) ^ (number & 1).wrapping_neg();
+    *before = before.wrapping_add(difference);
+    Some(*before)
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    take_number(bytes)?.try_into().ok()
+}
+
+/// Appends a number in groups of 7 bits, the lowest first.
+pub fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Parses a number in groups of 7 bits, and moves on behind it; `None` if there is none.
+pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    use fondaco_model::NodeId;
-    use fondaco_model::versioned::{Dot, ReplicaId};
     use proptest::prelude::*;
 
     use super::*;

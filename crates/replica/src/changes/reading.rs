@@ -1,6 +1,7 @@
 //! Reads the changes of a partition after a position: from its log, or by a scan of its records.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -21,11 +22,8 @@ use crate::table_key::{parse_record_key, range};
 /// How many bytes of records one result contains, except when a single one is longer.
 const BYTES_MAX: usize = 4 << 20;
 
-/// How many records a scan examines for one result.
-const EXAMINED_MAX: usize = 100_000;
-
-/// How long to wait for the shard of a partition before its log begins.
-const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long to wait for the shard of a partition before its log begins. It begins all the same, for a later read.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// For [`ChangesFrom::Now`]: how much earlier the clock of a writer may be, in milliseconds.
 const NOW_SKEW_MS: u64 = 60_000;
@@ -131,7 +129,9 @@ impl Replicas {
             not_here,
         };
         reading.begin_log()?;
-        reading.complete_log()?;
+        if *from != ChangesFrom::Now {
+            reading.complete_log()?;
+        }
         compare(&self.shared, &holding, held, partition);
         reading.read(from, count.max(1))
     }
@@ -186,7 +186,8 @@ impl Reading<'_> {
             return Ok(());
         }
         let host = &self.shared.host;
-        let log = ChangeLog::new(host.random() | 1, host.now(), &self.shared.change_logs);
+        let id = self.shared.change_log_id.fetch_add(1, Relaxed);
+        let log = ChangeLog::new(id, host.now(), &self.shared.change_logs);
         let (sender, receiver) = mpsc::channel();
         let theirs = Arc::clone(self.partition);
         // Between two groups: each write is in the log, or can be read already.
@@ -200,26 +201,31 @@ impl Reading<'_> {
         receiver.recv_timeout(BEGIN_TIME_MAX).map_err(|_| ChangesError::Busy)
     }
 
-    /// Scans the table for dots, once for each log.
+    /// Scans the next records of the table for dots, until all were scanned once for the log. Reads need not wait for it: until then,
+    /// positions cover nothing that other replicas have.
     fn complete_log(&self) -> Result<(), ChangesError> {
-        let log = self.log(|log| (log.id(), log.is_complete()))?;
-        if log.1 {
+        let Some(_one_at_a_time) = self.partition.followed.completing() else {
             return Ok(());
-        }
-        let _one_at_a_time = self.partition.followed.completing();
-        if self.log(|log| log.is_complete())? {
+        };
+        let (id, Some(from)) = self.log(|log| (log.id(), log.scan()))? else {
             return Ok(());
-        }
+        };
         let (mut seen, now_unix_ms) = (VectorClock::new(), self.shared.host.unix_ms());
-        self.scan(0, |_, _, record| {
+        let (mut examined, mut last, mut next) = (0, None, None);
+        self.scan(from, |place, _, record| {
+            if examined >= self.shared.options.changes_examined_max && last != Some(place) {
+                next = Some(place);
+                return Ok(false);
+            }
+            (last, examined) = (Some(place), examined + 1);
             let context =
                 Record::decode_context(&record).map_err(|error| ChangesError::Unreadable(error.to_string()))?;
             see(&mut seen, context.entries(), now_unix_ms);
             Ok(true)
         })?;
-        self.log(|current| {
-            if current.id() == log.0 {
-                current.complete(&seen);
+        self.log(|log| {
+            if log.id() == id {
+                log.scanned(&seen, next);
             }
         })
     }
@@ -395,7 +401,9 @@ impl Reading<'_> {
         let mut page = Page::default();
         let (mut examined, mut bytes, mut last) = (0, 0, None);
         self.scan(position.scan.unwrap_or(0), |place, table_key, record| {
-            let is_enough = page.records.len() >= left.count || bytes >= left.bytes || examined >= EXAMINED_MAX;
+            let is_enough = page.records.len() >= left.count
+                || bytes >= left.bytes
+                || examined >= self.shared.options.changes_examined_max;
             if is_enough && last.is_some_and(|last| last != place) {
                 page.next = Some(place);
                 return Ok(false);

@@ -16,6 +16,9 @@ const COUNT_MAX: usize = 10_000;
 /// How long a client is blocked at most: a client that is gone is noticed only then.
 const BLOCK_MAX: Duration = Duration::from_secs(60);
 
+/// The id of an entry after which the client cannot continue: only after the last one of the reply.
+const NO_POSITION: &[u8] = b"-";
+
 /// `XREAD [COUNT count] [BLOCK milliseconds] STREAMS store position`.
 pub(super) async fn read(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let (name, wanted) = parse(call)?;
@@ -101,7 +104,10 @@ fn write(name: &[u8], changes: &[FollowedChange], protocol: Protocol, reply: &mu
     reply.array(changes.len());
     for change in changes {
         reply.array(2);
-        reply.bulk(change.position.as_bytes());
+        reply.bulk(match change.position.as_bytes() {
+            b"" => NO_POSITION,
+            position => position,
+        });
         let operation: &[u8] = match (&change.key[..], &change.after) {
             ([], _) => b"version",
             (_, Some(_)) => b"set",
