@@ -231,6 +231,115 @@ fn a_feed_followed_through_twenty_kills_and_a_drain_equals_the_differences_of_sn
     assert_eq!(followers_copy(&cluster, "b"), rows(10));
 }
 
+#[test]
+fn a_versioned_store_followed_and_mirrored_through_kills_and_a_drain_is_what_reads_give() {
+    let kafka = Kafka::shared();
+    kafka.make_topic("follows-versioned", 3);
+    let topic = format!("kafka://{}/follows-versioned", kafka.address());
+    let mut cluster = Cluster::start(Shape {
+        nodes: 4,
+        replicas: 3,
+        ..Shape::default()
+    });
+    let names = ["node-1", "node-2", "node-3", "node-4", "router-1"];
+    let options = [
+        "--kind",
+        "versioned",
+        "--replicas",
+        "3",
+        "--reads",
+        "2",
+        "--writes",
+        "2",
+    ];
+    cluster.create(&options);
+    cluster.until_written(&names);
+    let () = redis::cmd("DEL")
+        .arg("s:first")
+        .query(&mut cluster.any().redis())
+        .unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers = ["node-1", "router-1"].map(|name| {
+        let (stop, address) = (Arc::clone(&stop), cluster.get(name).resp.clone());
+        thread::spawn(move || write_until(&stop, &address))
+    });
+    let addresses = names.map(|name| cluster.http_of(name).to_owned());
+    let follower = {
+        let (stop, addresses, mut random) = (Arc::clone(&stop), addresses.clone(), random("followers"));
+        thread::spawn(move || {
+            let mut follower = Follower::new("s", false);
+            while !stop.load(SeqCst) {
+                follower.follow(&addresses[random.usize(..addresses.len())], random.usize(1..400));
+            }
+            follower
+        })
+    };
+    let mut mirrored = mirror(cluster.get("router-1"), "s", &topic);
+    for kill in 0..4 {
+        let name = names[1 + kill % 3];
+        let number = cluster.number(name);
+        cluster.kill(name);
+        if kill == 1 {
+            // The others are asked in its place, and it misses writes.
+            cluster.until_live(number, false);
+        }
+        cluster.launch(name);
+        cluster.until_live(number, true);
+        if kill == 2 {
+            mirrored.kill().unwrap();
+            mirrored.wait().unwrap();
+            mirrored = mirror(cluster.get("router-1"), "s", &topic);
+        }
+        thread::sleep(Duration::from_millis(300));
+    }
+    let drained = cluster.number("node-4").to_string();
+    cluster.any().done(&["drain", &drained, "--quiet"]);
+    stop.store(true, SeqCst);
+    let writes: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+    let mut follower = follower.join().unwrap();
+    mirrored.kill().unwrap();
+    mirrored.wait().unwrap();
+    let mut found = None;
+    until("the follower to have what reads give", || {
+        let is_at_end = follower.follow(&addresses[4], 10_000);
+        found = content(cluster.get("router-1"), "s");
+        is_at_end && found.as_ref() == Some(&follower.copy)
+    });
+    println!("{} changes of {writes} writes", follower.changes);
+    assert!(writes > 500 && follower.copy.len() > 100, "{writes}");
+    let mut copy = BTreeMap::new();
+    until("the mirror to have it, too", || {
+        cluster.get("router-1").done(&["mirror", "s", &topic, "--until-now"]);
+        copy.clear();
+        for (key, value) in messages(kafka, "follows-versioned", 3) {
+            match value {
+                Some(value) => copy.insert(key, value),
+                None => copy.remove(&key),
+            };
+        }
+        found.as_ref() == Some(&copy)
+    });
+}
+
+/// Writes and deletes keys of store `s` until it is told to stop, whatever is killed meanwhile. Returns the number of acknowledged writes.
+fn write_until(stop: &AtomicBool, address: &str) -> u64 {
+    let (mut random, mut acknowledged) = (random("writes of followers"), 0);
+    let client = redis::Client::open(format!("redis://{address}")).unwrap();
+    let mut redis = client.get_connection().unwrap();
+    redis.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    while !stop.load(SeqCst) {
+        let key = format!("s:k{}", random.u64(..300));
+        let written: RedisResult<()> = match random.u64(..5) {
+            0 => redis::cmd("DEL").arg(key).query(&mut redis),
+            _ => redis::cmd("SET").arg(key).arg(random.u64(..)).query(&mut redis),
+        };
+        acknowledged += u64::from(written.is_ok());
+        // Followers are to have their share of the cores.
+        thread::sleep(Duration::from_millis(2));
+    }
+    acknowledged
+}
+
 /// A copy that begins now.
 fn followers_copy(cluster: &Cluster, store: &'static str) -> BTreeMap<String, String> {
     let mut follower = Follower::new(store, true);

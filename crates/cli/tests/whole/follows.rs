@@ -298,11 +298,118 @@ fn events_of_a_hybrid_store_are_followed_with_the_values_that_reads_see() {
     assert_eq!(page["changes"][0]["after"]["decoded"]["json"], json!([1]));
 }
 
+/// The values of each key, in order, sorted by key.
+fn by_key(changes: &[Value]) -> BTreeMap<String, Vec<Option<String>>> {
+    let mut values = BTreeMap::<String, Vec<Option<String>>>::new();
+    for change in changes {
+        assert!(change.get("before").is_none() && change["version"] == 0 && change["time_unix_ms"].is_u64());
+        values.entry(key(change)).or_default().push(text(&change["after"]));
+    }
+    values
+}
+
+#[test]
+fn a_versioned_store_is_followed_with_the_values_that_reads_see() {
+    let (node, dir) = Dev::start().into_parts();
+    node.done(&["store", "create", "s", "--kind", "versioned", "--resolution", "set"]);
+    let mut redis = node.redis();
+    let ask = |redis: &mut redis::Connection, words: &str| {
+        let mut words = words.split(' ');
+        redis::cmd(words.next().unwrap())
+            .arg(words.collect::<Vec<_>>())
+            .query::<redis::Value>(redis)
+            .unwrap()
+    };
+    ask(&mut redis, "SET s:before x");
+    let now = page(&node, "s", "from=now")["position"].as_str().unwrap().to_owned();
+    for words in [
+        "SET s:a 1",
+        "SET s:a 2",
+        "SET s:b 3",
+        "DEL s:b",
+        // Concurrent values, of which reads see the union.
+        r#"FONDACO.PUT s:set  ["x"]"#,
+        r#"FONDACO.PUT s:set  ["y"]"#,
+    ] {
+        ask(&mut redis, words);
+    }
+    let union: String = redis::cmd("GET").arg("s:set").query(&mut redis).unwrap();
+    assert!(union.contains('x') && union.contains('y'), "{union}");
+    let some = |text: &str| Some(text.to_owned());
+    let expected = BTreeMap::from([
+        ("a".to_owned(), vec![some("1"), some("2")]),
+        ("b".to_owned(), vec![some("3"), None]),
+        ("set".to_owned(), vec![some(r#"["x"]"#), Some(union)]),
+    ]);
+    let (changes, end) = all(&node, "s", &now, 1000);
+    assert_eq!(by_key(&changes), expected);
+    // In pages of any length, of which the last change has a position.
+    let first = page(&node, "s", &format!("from={now}&limit=4"))["changes"].clone();
+    let mut parts = first.as_array().unwrap().clone();
+    assert!(parts[0].get("position").is_none(), "{parts:?}");
+    let position = parts.last().unwrap()["position"].as_str().unwrap().to_owned();
+    parts.extend(all(&node, "s", &position, 1).0);
+    assert_eq!(by_key(&parts), expected);
+    let lines = node.done(&["follow", "s", "--from", &now, "--until-now"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(by_key(&lines), expected);
+    // From the beginning: the present state, with deletions; and only what is new since a time.
+    let mut present = expected.clone();
+    present.values_mut().for_each(|values| drop(values.drain(..1)));
+    present.insert("before".to_owned(), vec![some("x")]);
+    assert_eq!(by_key(&all(&node, "s", "beginning", 2).0), present);
+    assert_eq!(by_key(&all(&node, "s", "time:1000", 2).0), present);
+    let later = format!("time:{}", unix_ms() + 1000);
+    assert_eq!(all(&node, "s", &later, 2).0, Vec::<Value>::new());
+    // Over RESP: the last entry has the position, and a client that is blocked gets the next change.
+    let mut command = redis::cmd("XREAD");
+    let entries = command
+        .arg(&["STREAMS", "s", &now])
+        .query::<Streams>(&mut redis)
+        .unwrap()
+        .remove(0)
+        .1;
+    let (last, others) = entries.split_last().unwrap();
+    assert!(
+        others.iter().all(|(id, _)| id == "-" || id.len() > 100) && last.0.len() > 100,
+        "{entries:?}"
+    );
+    let (id, mut blocked) = (last.0.clone(), node.redis());
+    let blocked = std::thread::spawn(move || {
+        let mut command = redis::cmd("XREAD");
+        command
+            .arg(&["BLOCK", "0", "STREAMS", "s", &id])
+            .query::<Streams>(&mut blocked)
+            .unwrap()
+    });
+    until("the client to be blocked", || {
+        metric(&node, "fondaco_followers{store=\"s\"}") == Some(1.0)
+    });
+    let mut events = stream(&node, "s", &end, None);
+    ask(&mut redis, "SET s:c 4");
+    let entry = blocked.join().unwrap().remove(0).1.remove(0).1;
+    assert_eq!(
+        (&*entry["operation"], &*entry["key"], &*entry["after"]),
+        ("set", "c", "4")
+    );
+    // As server-sent events, until after a kill: a single replica repeats nothing.
+    let event: Value = serde_json::from_str(&field(&mut events, "data: ")).unwrap();
+    assert_eq!(key(&event), "c");
+    let last = field(&mut events, "id: ");
+    node.kill();
+    let node = Node::dev(&dir.path().join("data"));
+    ask(&mut node.redis(), "SET s:c 5");
+    let mut events = stream(&node, "s", "now", Some(&last));
+    let event: Value = serde_json::from_str(&field(&mut events, "data: ")).unwrap();
+    assert_eq!((key(&event), text(&event["after"])), ("c".to_owned(), some("5")));
+}
+
 #[test]
 fn each_wrong_follower_is_told_what_to_do() {
     let dev = Dev::start();
     dev.done(&["store", "create", "empty"]);
     dev.done(&["store", "create", "v", "--kind", "versioned"]);
+    dev.done(&["store", "create", "cache", "--kind", "versioned", "--engine", "cache"]);
     dev.push("s", rows(1, 0..10));
     let code = |store: &str, query: &str| {
         let (status, error) = try_page(&dev, store, query).unwrap_err();
@@ -326,6 +433,7 @@ fn each_wrong_follower_is_told_what_to_do() {
     assert_eq!(code("nosuch", "").1, "store_not_found");
     assert_eq!(code("empty", "").1, "nothing_served");
     assert_eq!(code("v", "from=version:1").1, "invalid_request");
+    assert_eq!(code("cache", "from=0").1, "not_followable");
     let (status, behind, message) = code("s", "from=version:7");
     assert_eq!((status, &*behind), (410, "too_far_behind"));
     assert!(
@@ -361,7 +469,9 @@ fn each_wrong_follower_is_told_what_to_do() {
         (&["STREAMS", "nosuch", "0"], "nosuch"),
         (&["STREAMS", "s", "1526919030474-55"], "1526919030474-55"),
         (&["STREAMS", "s", &old], "TOOFARBEHIND"),
-        (&["STREAMS", "v", "0"], "versioned"),
+        (&["STREAMS", "v", "version:1"], "versioned by key"),
+        (&["STREAMS", "v", "-"], "the last change"),
+        (&["STREAMS", "cache", "0"], "evicts"),
         (&["STREAMS", "empty", "0"], "NOVERSION"),
     ] {
         let error = redis::cmd("XREAD")

@@ -239,6 +239,37 @@ fn what_all_replicas_have_is_not_returned_again() {
 }
 
 #[test]
+fn the_preparation_of_a_large_partition_continues_from_read_to_read() {
+    let options = ReplicaOptions {
+        changes_examined_max: 10,
+        ..busy()
+    };
+    let cluster = Cluster::in_memory(2, 1, &options);
+    for number in 0..300 {
+        let key = format!("k{number}");
+        let record = put(cluster.node(1), &key, value("a"));
+        ask(cluster.node(2), merging(&key, record));
+    }
+    let mut follower = Follower::new(&cluster, &ChangesFrom::Now);
+    follower.read(&cluster, 1, 0, 100, None).unwrap();
+    put(cluster.node(1), "new", value("a"));
+    let mut reads = 0;
+    until("coverage", || {
+        follower.read(&cluster, 1, 0, 100, None).unwrap();
+        reads += 1;
+        assert_eq!(names(&follower.all), ["new"], "changes do not wait for the preparation");
+        let mut elsewhere = Follower::new(&cluster, &ChangesFrom::Start);
+        elsewhere.from = follower.from.clone();
+        elsewhere.read_all(&cluster, 2);
+        elsewhere.all.is_empty()
+    });
+    assert!(reads >= 29, "{reads} reads scanned 300 records");
+    let mut all = Follower::new(&cluster, &ChangesFrom::Start);
+    all.read_all(&cluster, 1);
+    assert_eq!(all.last, records(&cluster, 1));
+}
+
+#[test]
 fn a_store_can_be_followed_from_now_and_from_a_time() {
     let cluster = Cluster::in_memory(2, 1, &quiet());
     let hour_ms = 3_600_000;
