@@ -290,8 +290,9 @@ fn read(
 ) -> Result<(ChangesPart, Vec<Changes>), ApiError> {
     let record = app.operator.store(name)?;
     let catalog = app.catalog.load();
-    let store = catalog
-        .versioned(record.id)
+    let place_of_store = catalog.store_on_wire(name.as_str().as_bytes());
+    let store = place_of_store
+        .and_then(|place| catalog.versioned(place))
         .filter(|_| record.created_unix_ms == created_unix_ms);
     let (Some(store), Some(replicas)) = (store, &app.cluster_client.replicas) else {
         let message = format!("this node does not have store {name:?} yet");
