@@ -220,7 +220,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "not_followable",
         409,
-        "changes of stores of this kind cannot be followed",
+        "the store evicts records, or has too many partitions: its changes cannot be followed",
     ),
     (
         "old_routing",

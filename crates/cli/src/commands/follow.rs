@@ -25,7 +25,7 @@ Example:
   fondaco follow pymk --from version:7 --until-now
   fondaco follow counts --from 2026-11-26T08:00:00Z --decode")]
 pub struct FollowOptions {
-    /// The store, a batch or a hybrid one
+    /// The store
     store: StoreName,
 
     /// Where to begin: now; beginning, with all keys; version:NUMBER, with the changes since that version; a time such as

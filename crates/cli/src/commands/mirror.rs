@@ -17,12 +17,12 @@ use crate::output::{self, Output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Runs until it is stopped. A mirror that was stopped or killed continues where the topic ends: consumers that read what is committed get each
-change once.
+change once, of a versioned store at least once.
 
 Example:
   fondaco mirror pymk kafka://kafka-1:9092/pymk-changes")]
 pub struct MirrorOptions {
-    /// The store, a batch or a hybrid one
+    /// The store
     store: StoreName,
 
     /// The topic, one of its own: each change is a message with its key, without a value for a deletion

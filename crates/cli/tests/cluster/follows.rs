@@ -256,7 +256,7 @@ fn a_versioned_store_followed_and_mirrored_through_kills_and_a_drain_is_what_rea
     cluster.until_written(&names);
     let () = redis::cmd("DEL")
         .arg("s:first")
-        .query(&mut cluster.any().redis())
+        .query(&mut cluster.get("router-1").redis())
         .unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writers = ["node-1", "router-1"].map(|name| {

@@ -358,7 +358,10 @@ fn a_versioned_store_is_followed_with_the_values_that_reads_see() {
     present.values_mut().for_each(|values| drop(values.drain(..1)));
     present.insert("before".to_owned(), vec![some("x")]);
     assert_eq!(by_key(&all(&node, "s", "beginning", 2).0), present);
-    assert_eq!(by_key(&all(&node, "s", "time:1000", 2).0), present);
+    let earlier = format!("time:{}", unix_ms() - 3_600_000);
+    assert_eq!(by_key(&all(&node, "s", &earlier, 2).0), present);
+    let too_early = try_page(&node, "s", "from=time:1000").unwrap_err();
+    assert_eq!((too_early.0, &too_early.1["code"]), (410, &json!("too_far_behind")));
     let later = format!("time:{}", unix_ms() + 1000);
     assert_eq!(all(&node, "s", &later, 2).0, Vec::<Value>::new());
     // Over RESP: the last entry has the position, and a client that is blocked gets the next change.
