@@ -11,9 +11,11 @@ use fondaco_stream::{Change, KafkaCluster, Source};
 use fondaco_testing::{Kafka, KafkaWriter, random};
 use parking_lot::Mutex;
 use redis::RedisResult;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::cluster::{Cluster, Shape};
+use super::large_batches::send;
 use super::node::{Dev, Node, of_csv, until, write_csv};
 
 const KEYS: u64 = 2000;
@@ -319,6 +321,57 @@ fn a_versioned_store_followed_and_mirrored_through_kills_and_a_drain_is_what_rea
         }
         found.as_ref() == Some(&copy)
     });
+}
+
+#[test]
+fn a_node_that_answers_too_late_is_asked_again_and_repeats_nothing() {
+    let cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..Shape::steady()
+    });
+    cluster.create(&[
+        "--kind",
+        "versioned",
+        "--replicas",
+        "3",
+        "--reads",
+        "2",
+        "--writes",
+        "2",
+    ]);
+    cluster.until_written(&["router-1"]);
+    let http = cluster.http_of("router-1");
+    let mut redis = cluster.get("router-1").redis();
+    let mut write = |prefix: &str| {
+        for key in 0..50 {
+            let () = redis::cmd("SET")
+                .arg(format!("s:{prefix}{key}"))
+                .arg("x")
+                .query(&mut redis)
+                .unwrap();
+        }
+    };
+    // Another replica would return these again, since they are not older than its clock may be wrong.
+    write("before");
+    let mut follower = Follower::new("s", false);
+    follower.position = "now".to_owned();
+    until("a position", || follower.follow(http, 1000));
+    write("k");
+    send(cluster.get("node-2"), Signal::STOP);
+    // It is waited for, and its partitions are not read elsewhere.
+    follower.follow(http, 1000);
+    let meanwhile = follower.copy.len();
+    send(cluster.get("node-2"), Signal::CONT);
+    until("all changes", || {
+        follower.follow(http, 1000) && follower.copy.len() >= 50
+    });
+    assert!((1..50).contains(&meanwhile), "{meanwhile}");
+    assert_eq!(
+        (follower.changes, follower.copy.len()),
+        (50, 50),
+        "{:?}",
+        follower.copy.keys()
+    );
 }
 
 /// Writes and deletes keys of store `s` until it is told to stop, whatever is killed meanwhile. Returns the number of acknowledged writes.

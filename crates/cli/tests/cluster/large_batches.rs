@@ -83,11 +83,14 @@ impl Halves {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.cluster.get("node-2").pid())
-            .ok()
-            .and_then(Pid::from_raw);
-        kill_process(pid.unwrap(), signal).unwrap();
+        send(self.cluster.get("node-2"), signal);
     }
+}
+
+/// Sends a signal to a process.
+pub(super) fn send(node: &Node, signal: Signal) {
+    let pid = i32::try_from(node.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.unwrap(), signal).unwrap();
 }
 
 /// A request under way, whose reply is read one element after the other.

@@ -125,9 +125,11 @@ pub(super) async fn read(
                     step.cut(limit);
                     return Ok(step);
                 }
-                // Positions in records move by themselves.
-                let may_move = step.has_more || matches!(step.position.place, Place::View(_));
-                let has_moved = may_move && position.as_ref() != Some(&step.position);
+                let has_moved = match step.position.place {
+                    Place::View(_) => position.as_ref() != Some(&step.position),
+                    // These positions move without changes, too.
+                    Place::Records(_) => step.has_more,
+                };
                 position = Some(step.position);
                 match (step.waits_for, has_moved) {
                     (None, true) if begun.elapsed() < wait.max(ADVANCE_TIME_MAX) => {
