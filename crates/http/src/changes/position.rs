@@ -36,6 +36,9 @@ const OF_RECORDS: u8 = 2;
 /// How long a position is at most: requests with it have to fit into the header that servers take, of 64 KiB.
 pub(super) const POSITION_CHARS_MAX: usize = 56_000;
 
+/// The time between two positions in a versioned store that clients are told without a change, in milliseconds.
+const TOLD_PERIOD_MS: u64 = 600_000;
+
 /// How many bytes of a checksum end a position.
 const SUM_BYTES: usize = 4;
 
@@ -122,6 +125,24 @@ impl Position {
             _ => return None,
         };
         rest.is_empty().then_some(Self { created_unix_ms, place })
+    }
+}
+
+impl Place {
+    /// Whether clients that learn positions only with changes are told this one without a change: by the former one, they would be too far
+    /// behind some time.
+    pub(super) fn is_due_after(&self, former: &Self) -> bool {
+        let oldest = |place: &RecordsPlace| {
+            let known = place.of.values().flatten().map(|(_, position)| position.unix_ms());
+            known.min().unwrap_or_default()
+        };
+        match (self, former) {
+            (Self::View(now), Self::View(before)) => {
+                (before.version, before.comparison) != (now.version, now.comparison)
+            }
+            (Self::Records(now), Self::Records(before)) => oldest(now) >= oldest(before).saturating_add(TOLD_PERIOD_MS),
+            _ => false,
+        }
     }
 }
 
@@ -284,10 +305,11 @@ mod tests {
         }
     }
 
+    const NOW_UNIX_MS: u64 = 1_800_000_000_000;
+
     /// A place in a store whose partitions have three replicas each.
-    fn in_records(partitions: u32, is_scan: bool) -> Position {
+    fn in_records(partitions: u32, is_scan: bool, now: u64) -> Position {
         let partitions = PartitionCount::try_from(partitions).unwrap();
-        let now = 1_800_000_000_000;
         let position = |partition: PartitionId| {
             let number = u64::from(partition.get());
             let mut bytes = Vec::new();
@@ -332,7 +354,7 @@ mod tests {
     #[test]
     fn positions_in_records_fit_into_requests() {
         for (partitions, is_scan, chars_max) in [(16, false, 700), (1024, false, 33_000), (1024, true, 45_000)] {
-            let mut position = in_records(partitions, is_scan);
+            let mut position = in_records(partitions, is_scan, NOW_UNIX_MS);
             let text = position.encode();
             assert_eq!(Position::decode(&text).as_ref(), Some(&position));
             assert!(
@@ -348,7 +370,14 @@ mod tests {
             place.of.insert(PartitionId::new(5), None);
             assert_eq!(Position::decode(&position.encode()), Some(position));
         }
-        assert!(in_records(4096, false).encode().len() > POSITION_CHARS_MAX);
+        assert!(in_records(4096, false, NOW_UNIX_MS).encode().len() > POSITION_CHARS_MAX);
+    }
+
+    #[test]
+    fn clients_without_changes_are_told_a_position_when_theirs_gets_old() {
+        let at = |now_unix_ms| in_records(16, false, now_unix_ms).place;
+        assert!(!at(NOW_UNIX_MS + TOLD_PERIOD_MS - 1).is_due_after(&at(NOW_UNIX_MS)));
+        assert!(at(NOW_UNIX_MS + TOLD_PERIOD_MS).is_due_after(&at(NOW_UNIX_MS)));
     }
 
     #[test]

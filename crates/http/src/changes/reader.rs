@@ -41,15 +41,16 @@ async fn changes(app: &WeakApp, wanted: ChangesWanted) -> Result<Vec<FollowedCha
         (true, Some(reason)) => Err(ApiError::new("unavailable", reason)),
         (true, None) => {
             // The client learns its position from entries alone. Without this one it would be left behind by versions without differences.
-            let Place::View(now) = &step.position.place else {
-                return Ok(Vec::new());
-            };
-            let is_other = |before: super::position::Position| matches!(before.place, Place::View(before) if (before.version, before.comparison) != (now.version, now.comparison));
-            let marker = former.is_some_and(is_other).then(|| FollowedChange {
+            let place = &step.position.place;
+            let is_due = former.is_some_and(|former| place.is_due_after(&former.place));
+            let marker = is_due.then(|| FollowedChange {
                 key: Vec::new(),
                 before: None,
                 after: None,
-                version: now.version.get(),
+                version: match place {
+                    Place::View(now) => now.version.get(),
+                    Place::Records(_) => 0,
+                },
                 time_unix_ms: None,
                 position: step.position.encode(),
             });

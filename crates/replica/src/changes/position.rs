@@ -125,6 +125,11 @@ impl ChangePositions {
 }
 
 impl ChangePosition {
+    /// The time up to which it covers all writes, in milliseconds since 1970: it is valid for a part of the grace period of tombstones.
+    pub fn unix_ms(&self) -> u64 {
+        self.seen_unix_ms
+    }
+
     /// The position as bytes: see [`ChangePositions`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
