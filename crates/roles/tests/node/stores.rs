@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, names, until};
+use crate::harness::{Builds, Client, TestNode, key, names, until};
 
 fn versions(client: &Client) -> Vec<u64> {
     let answer = client.get("/v1/stores/pymk/versions");
@@ -191,6 +191,11 @@ fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
         }
         node = node.restart();
         node.wait_ready();
+        // On a busy machine, the node may be ready before it has opened the version again.
+        let path = format!("/v1/stores/pymk/keys/{}", key(0));
+        until("the version to be served", || {
+            node.client.raw("GET", &path, b"").unwrap().0 == 200
+        });
         assert_eq!(node.client.served_build(50), 1);
         // It is served before it is verified.
         until("the fetch to end", || names(&version) == files);
