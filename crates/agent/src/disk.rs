@@ -282,7 +282,7 @@ impl Disk {
     }
 
     /// The known damage of a version.
-    pub(crate) fn damage(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<PartitionId, String> {
+    fn damage(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<PartitionId, String> {
         let key = (store.clone(), version);
         let mut versions = self.versions.lock();
         let Some(found) = versions.get_mut(&key) else {

@@ -362,13 +362,8 @@ impl Inner {
         let mut plan = FetchPlan::new(&sources, &target)?;
         self.parts.disk.free_space(plan.files_bytes())?;
         let ended = Arc::new(Mutex::new(false));
-        // Files that are linked or cloned take no time, and no space. A damaged file is repaired, and until then reported.
-        let is_damaged = !self.parts.disk.damage(store, *version).is_empty();
-        if job.on_demand
-            && !is_damaged
-            && !plan.links()
-            && !self.parts.disk.complete(store, *version).covers(&job.partitions)
-        {
+        // Files that are linked or cloned take no time, and no space.
+        if job.on_demand && !plan.links() && !self.parts.disk.complete(store, *version).covers(&job.partitions) {
             let on_demand = plan.on_demand(&sources, &target, &job.partitions, &self.on_demand)?;
             self.open_on_demand(job, on_demand, &ended);
         }

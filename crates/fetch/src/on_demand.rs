@@ -19,6 +19,8 @@ pub struct OnDemand {
     pub(crate) identity: Checksum,
     /// The files whose own names in the directory they do not have.
     pub(crate) places: HashMap<String, FilePlace>,
+    /// One of the files that are not whole here, if no index is among them, which opening reads.
+    pub(crate) unread: Option<Arc<PartialCopy>>,
     /// The dictionary, unless the directory has it.
     pub(crate) dictionary: Option<Arc<PartialCopy>>,
 }
@@ -27,8 +29,11 @@ impl OnDemand {
     /// Opens the version, with the headers of all its indexes.
     ///
     /// # Errors
-    /// As [`Version::open_partial`].
+    /// As [`Version::open_partial`]; also that no source can be read now: such a version would seem to be served.
     pub fn open(&self) -> Result<Version, FormatError> {
+        if let Some(unread) = &self.unread {
+            unread.try_source()?;
+        }
         let dictionary = self.manifest.dictionary.as_ref().map(|entry| self.dictionary(entry));
         let place = |file: &FileEntry| {
             let place = self.places.get(&file.name).cloned();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fondaco_format::{FileEntry, PIECE_BYTES, PartialFile, missing_error};
+use fondaco_format::{FileEntry, FormatError, PIECE_BYTES, PartialFile, missing_error};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -155,6 +155,19 @@ impl PartialCopy {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.file.read_exact_at(&mut bytes, range.start)?;
         Ok(bytes)
+    }
+
+    /// Reads the first byte from a source, to see whether one can be read.
+    pub(crate) fn try_source(&self) -> Result<(), FormatError> {
+        let Some(demand) = self.demand.as_ref().filter(|_| self.entry.bytes > 0) else {
+            return Ok(());
+        };
+        let read = demand.read(&self.entry.name, &(0..1), &|_| true, Instant::now() + TIME_MAX);
+        read.map(drop).map_err(|source| FormatError::Io {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        })
     }
 
     fn bring_now(

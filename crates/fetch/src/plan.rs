@@ -172,10 +172,13 @@ impl FetchPlan {
             partials.insert(file.name.clone(), partial);
         }
         let dictionary = manifest.dictionary.as_ref();
+        let is_index = |name: &String| manifest.chunks.iter().any(|chunk| chunk.index.name == *name);
+        let reads_index = partials.keys().any(is_index);
         let on_demand = OnDemand {
             dir,
             manifest: manifest.clone(),
             identity: self.found.identity,
+            unread: partials.values().next().filter(|_| !reads_index).cloned(),
             dictionary: dictionary.and_then(|dictionary| partials.get(&dictionary.name).cloned()),
             places,
         };

@@ -57,7 +57,8 @@ impl GraphEdit {
         if *change == VertexChange::default() {
             return Ok(());
         }
-        let vertices: Vec<(u64, Bytes)> = ids.into_iter().flatten().zip(names.iter().cloned()).collect();
+        let of_names = ids.into_iter().zip(names.iter().cloned());
+        let vertices: Vec<(u64, Bytes)> = of_names.filter_map(|(id, name)| Some((id?, name))).collect();
         let put = |(id, name)| self.put_vertex(partitions, id, name, change);
         self.each(vertices, put).await?;
         // They may have been removed meanwhile.
