@@ -89,6 +89,9 @@ pub fn beside(running: &Running<'_>, name: &str) -> Result<Beside> {
     match name {
         "graph-questions" => beside::graph_questions(running),
         "long-values" => beside::long_values(running),
+        "scans" => beside::scans(running),
+        "three-hops" => beside::three_hops(running),
+        "backups" => beside::backups(running),
         _ => bail!("nothing is called {name:?}"),
     }
 }

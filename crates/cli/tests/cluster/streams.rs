@@ -15,7 +15,7 @@ use super::node::{Node, until, write_csv};
 use super::values;
 
 const COUNTERS: usize = 200;
-const INCREMENTS: usize = 30_000;
+const INCREMENTS: usize = 15_000;
 const TOPIC_PARTITIONS: i32 = 5;
 
 /// Sends increments in any partition, some of them with earlier times, and returns what they add up to.
@@ -38,9 +38,9 @@ fn count(topic: &KafkaWriter) -> Vec<i64> {
         }
         let partition = random.i32(0..TOPIC_PARTITIONS);
         topic.send(partition, Some(&format!("counter-{counter}")), Some(&text), headers);
-        if sent % 600 == 599 {
+        if sent % 300 == 299 {
             topic.flush();
-            thread::sleep(Duration::from_millis(250));
+            thread::sleep(Duration::from_millis(220));
         }
     }
     topic.flush();

@@ -10,9 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use fondaco_api::{ChangesPart, PartChange, RecordsPart};
 use fondaco_catalog::VersionedStore;
-use fondaco_model::cluster::StoreRecord;
+use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::versioned::resolve_with;
-use fondaco_model::{NodeId, PartitionId, StoreName, first_replicas};
+use fondaco_model::{NodeId, PartitionId, RoutingTable, StoreName, first_replicas};
 use fondaco_node::FollowedChange;
 use fondaco_replica::{ChangePosition, Changes, ChangesError, ChangesFrom, RecordChange};
 use fondaco_schema::merge_fields;
@@ -95,7 +95,30 @@ pub(super) async fn step(
     let table = view.routing.as_ref().map(|table| &table.record);
     let table = table.ok_or_else(|| ApiError::new("unavailable", "no node has partitions yet"))?;
     let place = place.among(table.partitions());
-    let mut place = place.ok_or_else(|| ApiError::new("unavailable", "this process does not know of a split yet"))?;
+    let place = place.ok_or_else(|| ApiError::new("unavailable", "this process does not know of a split yet"))?;
+    let answered = ask(app, store, (&view, table), &place, (limit, wait)).await?;
+    join(store, place, answered, limit)
+}
+
+/// The answers of the nodes that were asked for a step.
+#[derive(Default)]
+struct Answered {
+    /// What each partition's node has read of it.
+    found: Vec<(PartitionId, NodeId, RecordsPart)>,
+    /// Why partitions are not among them, if there is a reason.
+    waits_for: Option<String>,
+    /// Whether a node did not come to all partitions.
+    has_more: bool,
+}
+
+/// Asks the nodes that gave the positions of a place, then the other owners of partitions that these could not answer for.
+async fn ask(
+    app: &App,
+    store: &StoreRecord,
+    (view, table): (&ClusterView, &RoutingTable),
+    place: &RecordsPlace,
+    (limit, wait): (usize, Duration),
+) -> Result<Answered, ApiError> {
     let owners = |partition: PartitionId, issuer: Option<NodeId>| {
         let owners = first_replicas(table.owners(partition), view.replicas(store))
             .iter()
@@ -105,8 +128,7 @@ pub(super) async fn step(
         owners
     };
     let mut wait_ms = wait.min(NODE_WAIT).as_millis();
-    let (mut left, mut found, mut waits_for, mut has_more) = (place.of.clone(), Vec::new(), None, false);
-    // First the nodes that gave the positions, then the other owners of partitions that these could not answer for.
+    let (mut left, mut answered) = (place.of.clone(), Answered::default());
     for attempt in 0.. {
         let mut by_node = BTreeMap::<NodeId, RecordsPlace>::new();
         for (partition, position) in std::mem::take(&mut left) {
@@ -118,7 +140,10 @@ pub(super) async fn step(
                     };
                     by_node.entry(node).or_insert_with(none).of.insert(partition, position);
                 }
-                None => _ = waits_for.get_or_insert_with(|| format!("partition {partition} has no live owner")),
+                None => {
+                    let reason = || format!("partition {partition} has no live owner");
+                    answered.waits_for.get_or_insert_with(reason);
+                }
             }
         }
         if by_node.is_empty() {
@@ -143,7 +168,7 @@ pub(super) async fn step(
             let mut part = match part {
                 Ok(part) => part,
                 Err(error) if error.code() == "unavailable" => {
-                    waits_for = Some(error.message().to_owned());
+                    answered.waits_for = Some(error.message().to_owned());
                     // Another node would repeat changes after the positions that this one gave.
                     let is_its = |position: &Option<(NodeId, _)>| position.as_ref().is_some_and(|(of, _)| *of == node);
                     left.extend(theirs.of.into_iter().filter(|(_, position)| !is_its(position)));
@@ -153,18 +178,28 @@ pub(super) async fn step(
             };
             for (partition, position) in theirs.of {
                 match part.records.remove(&partition.get()) {
-                    Some(read) if read.position.is_some() => found.push((partition, node, read)),
+                    Some(read) if read.position.is_some() => answered.found.push((partition, node, read)),
                     Some(read) => {
-                        waits_for = read.reason;
+                        answered.waits_for = read.reason;
                         if read.is_elsewhere {
                             left.insert(partition, position);
                         }
                     }
-                    None => has_more = true,
+                    None => answered.has_more = true,
                 }
             }
         }
     }
+    Ok(answered)
+}
+
+/// A step of as many changes as a page may have, from the answers of nodes to a place.
+fn join(store: &StoreRecord, mut place: RecordsPlace, answered: Answered, limit: usize) -> Result<Step, ApiError> {
+    let Answered {
+        mut found,
+        waits_for,
+        has_more,
+    } = answered;
     let mut step = Step {
         changes: Vec::new(),
         position: position_of(store, &place),

@@ -38,7 +38,7 @@ fn fill(cluster: &TestCluster) {
 
 /// Waits until the answer contains the text and the condition holds.
 fn until_told(says: &str, mut ask: impl FnMut() -> (bool, String)) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         let (holds, answer) = ask();
         if holds && answer.contains(says) {

@@ -20,7 +20,7 @@ use crate::resp::Resp;
 use crate::written::{self, Shape};
 
 /// The longest that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How many partitions the nodes of the tests have.
 pub const PARTITIONS: u32 = 4;
