@@ -133,10 +133,7 @@ fn run(arguments: &RunArguments) -> Result<bool> {
         .with_context(|| format!("could not create a directory in {:?}", arguments.temporary))?;
     let fondaco = std::path::absolute(&arguments.fondaco)?;
     let bench = Bench::new(work.path().to_owned(), fondaco, arguments.quick, arguments.full)?;
-    let mut report = Report {
-        machine: Description::of_this_machine(work.path()),
-        rows: Report::read(&output).map_or_else(Vec::new, |old| old.rows),
-    };
+    let mut report = Report::begin(Description::of_this_machine(work.path()), &output);
     let mut all_measured = true;
     for spec in &rows {
         if !arguments.only.is_empty() && !arguments.only.contains(&spec.name) {

@@ -13,7 +13,7 @@ pub fn table(report: &Report) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "Machine: {}, {} cores, {gibibytes:.0} GiB memory, Linux {}, disk {}. {}.\n",
+        "Machine of the last run: {}, {} cores, {gibibytes:.0} GiB memory, Linux {}, disk {}. {}.\n",
         machine.cpu,
         machine.cores,
         machine.kernel,
@@ -73,10 +73,12 @@ fn verdict(line: &Line) -> &'static str {
 
 fn write_notes(out: &mut String, row: &Row) {
     let _ = writeln!(out, "\n## {}\n", row.work);
+    let (name, seconds, commit) = (&row.name, row.took_s, &row.commit);
+    let processor = row.processor.as_ref().map(|processor| format!(", on {processor}"));
+    let processor = processor.unwrap_or_default();
     let _ = writeln!(
         out,
-        "`bench/run --only {}`, {:.0} s, commit {}.\n",
-        row.name, row.took_s, row.commit
+        "`bench/run --only {name}`, {seconds:.0} s, commit {commit}{processor}.\n"
     );
     for note in &row.notes {
         let _ = writeln!(out, "- {note}");

@@ -24,7 +24,7 @@ pub const MARKDOWN_FILE: &str = "results.md";
 /// All results.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine that they were measured on.
+    /// The machine of the last run.
     pub machine: Description,
     /// The rows, in the order of the table.
     pub rows: Vec<Row>,
@@ -43,6 +43,9 @@ pub struct Row {
     pub measured_unix_s: u64,
     /// The commit that was measured.
     pub commit: String,
+    /// The processor that it was measured on, if the last run was on another one.
+    #[serde(default)]
+    pub processor: Option<String>,
     /// How long it took, in seconds.
     pub took_s: f64,
     /// The figures; empty if it failed.
@@ -175,6 +178,19 @@ impl Report {
     /// Reads the results of an earlier run in a directory; `None` if there are no readable ones.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(JSON_FILE)).ok()?).ok()
+    }
+
+    /// The results of earlier runs in a directory, if there are any, for a run on this machine.
+    pub fn begin(machine: Description, dir: &Path) -> Self {
+        let mut rows = Vec::new();
+        if let Some(old) = Self::read(dir) {
+            rows = old.rows;
+            for row in &mut rows {
+                let of = row.processor.take().unwrap_or_else(|| old.machine.cpu.clone());
+                row.processor = Some(of).filter(|of| *of != machine.cpu);
+            }
+        }
+        Self { machine, rows }
     }
 
     /// Replaces the row with the same name, or inserts it at its position in `order`.

@@ -22,11 +22,11 @@ pub use spec::RowSpec;
 
 /// The names of all rows, in the order of the table.
 #[rustfmt::skip]
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 40] = [
     "hot-get", "cold-get", "cold-served", "hot-tail", "get-served", "mget-served", "two-loops", "watched", "loading",
     "engines", "versioned-one", "versioned-three", "long-values", "convergence", "swap", "swap-warm", "swap-at-once", "many-swaps",
     "push-tail", "push-zipf", "routed", "rebalance", "balance", "balance-joins", "router-cache", "hedging", "deadline", "push-cluster", "node-death", "streams",
-    "fresh", "stream-tail", "stream-reads", "large-overlay", "many-streams", "bulk", "graph-tail", "fan-out-simulated",
+    "fresh", "stream-tail", "stream-reads", "large-overlay", "many-streams", "bulk", "graph-tail", "hot-store", "fan-out-simulated",
     "fan-out-cluster",
 ];
 
@@ -62,6 +62,7 @@ impl RowSpec {
             quick: bench.quick,
             measured_unix_s: since.map_or(0, |since| since.as_secs()),
             commit: commit(),
+            processor: None,
             took_s: started.elapsed().as_secs_f64(),
             lines,
             notes,

@@ -12,7 +12,9 @@ use crate::dataset::elsewhere::Elsewhere;
 use crate::load::Group;
 use crate::servers::control::PUSH_LIMIT;
 
-/// How long reads go on after the swap; a fifth of it in a quick run.
+/// How long reads go on before the push. The second half counts: the memory holds other things when they begin.
+const BEFORE: Duration = Duration::from_secs(20);
+/// How long reads go on after the swap. Both are a fifth of that in a quick run.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 /// The ends of the windows since the swap, in seconds of a whole run: names of figures.
 const WINDOWS: [f64; 7] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
@@ -25,7 +27,7 @@ pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let round = running.round;
     let scale = if running.bench.quick { 0.2 } else { 1.0 };
-    let (before, after) = (running.bench.round_time(), AFTERWARDS.mul_f64(scale));
+    let (before, after) = (BEFORE.mul_f64(scale), AFTERWARDS.mul_f64(scale));
     let group = Group {
         keep_each: true,
         ..running.groups(step)?.swap_remove(0)
@@ -54,7 +56,7 @@ pub fn measure(running: &mut Running<'_>, step: &Step) -> Result<()> {
     };
     let name = &step.name;
     let mut spans = vec![
-        ("before".to_owned(), within(began - before, began)?),
+        ("before".to_owned(), within(began - before / 2, began)?),
         ("push".to_owned(), within(began, swapped)?),
         ("minute".to_owned(), within(swapped, swapped + after)?),
     ];
