@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
 use super::key_prefixes::{Head, head_of};
+use super::merge::Bound;
 use super::segment::Ended;
 use crate::error::EngineError;
 use crate::failure;
@@ -260,6 +261,66 @@ impl KeysReader {
             place: HEAD_BYTES as u64,
             end,
         })
+    }
+
+    /// The length of the blocks that are not read yet.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end - self.place
+    }
+
+    /// The first keys of all blocks that are not read yet, with their tables. They are not checked.
+    ///
+    /// # Errors
+    /// A block is damaged, or the disk cannot read it.
+    pub(super) fn first_keys(&self) -> io::Result<Vec<Bound>> {
+        let file = File::open(&self.path)?;
+        let (mut firsts, mut place) = (Vec::new(), self.place);
+        while place < self.end {
+            let first;
+            (first, place) = self.glance(&file, place)?;
+            firsts.push(first);
+        }
+        Ok(firsts)
+    }
+
+    /// Skips blocks whose keys all come before a bound. The lengths and keys that this depends on are not checked, but the
+    /// next block is when it is read, and its checksum covers its place.
+    ///
+    /// # Errors
+    /// A block is damaged, or the disk cannot read it.
+    pub(super) fn skip_to(&mut self, (table, key): &Bound) -> io::Result<()> {
+        if self.place == self.end {
+            return Ok(());
+        }
+        let file = File::open(&self.path)?;
+        let (_, mut next) = self.glance(&file, self.place)?;
+        while next < self.end {
+            let (first, after) = self.glance(&file, next)?;
+            if (first.0, &first.1) >= (*table, key) {
+                break;
+            }
+            (self.place, next) = (next, after);
+        }
+        Ok(())
+    }
+
+    /// The first key of a block, with its table, and the end of the block.
+    fn glance(&self, file: &File, place: u64) -> io::Result<(Bound, u64)> {
+        let mut head = [0; BLOCK_HEAD_BYTES + KEY_HEAD_BYTES];
+        file.read_exact_at(&mut head, place)?;
+        let number = |at: usize| head[at..].first_chunk().copied().map_or(0, u32::from_le_bytes);
+        let key_bytes = usize::from(u16::from_le_bytes([
+            head[BLOCK_HEAD_BYTES + 12],
+            head[BLOCK_HEAD_BYTES + 13],
+        ]));
+        let end = place + BLOCK_HEAD_BYTES as u64 + u64::from(number(0));
+        let key_place = place + head.len() as u64;
+        if end > self.end || key_place + key_bytes as u64 > end {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut key = vec![0; key_bytes];
+        file.read_exact_at(&mut key, key_place)?;
+        Ok(((number(BLOCK_HEAD_BYTES), key), end))
     }
 
     /// Appends the entries of the next block to `keys`; returns false if there is no more block.

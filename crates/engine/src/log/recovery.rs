@@ -6,15 +6,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
 use super::frame::{Batch, Found, find_batch, frame_bytes, read_batch};
 use super::keys::{Keys, KeysReader, Named, Says};
 use super::listed::Listed;
-use super::merge::{Source, merge};
+use super::merge::{Bound, Source, divide, merge};
 use super::segment::{Ended, Head, SEGMENT_HEAD_BYTES, Segment};
 use super::table::Segments;
 use super::tree::Tree;
@@ -23,6 +25,12 @@ use crate::error::EngineError;
 use crate::failure;
 use crate::high_water::{self, HighWater};
 use crate::readable::Readable;
+
+/// At most this many threads merge keys.
+const THREADS_MAX: usize = 8;
+
+/// Beyond the first, a thread merges at least this many bytes of files of keys: with fewer, it is not worth its start.
+const THREAD_BYTES_MIN: u64 = 4 << 20;
 
 /// The content of the directory.
 pub(super) struct Recovered {
@@ -258,36 +266,33 @@ impl Recovered {
         });
         let (numbers, sources): (Vec<u32>, Vec<_>) = sealed.chain(read).collect::<BTreeMap<_, _>>().into_iter().unzip();
         let (mut uses, sources): (Vec<Use>, Vec<Source<'_>>) = sources.into_iter().unzip();
-        let mut trees: Vec<(u32, Tree)> = self
-            .catalog
-            .numbers
-            .values()
-            .map(|&number| (number, Tree::default()))
-            .collect();
-        trees.sort_by_key(|(number, _)| *number);
-        let mut at = 0;
-        let merged = merge(sources, |source, named, is_newest| {
-            while trees.get(at).is_some_and(|(number, _)| *number < named.table) {
-                at += 1;
-            }
-            // Otherwise the table was dropped.
-            let Some((_, tree)) = trees.get_mut(at).filter(|(number, _)| *number == named.table) else {
-                return;
-            };
-            let used = &mut uses[source];
-            match named.says {
-                Says::ValueOf(bytes) if is_newest => {
-                    let (segment, offset) = (numbers[source], named.offset);
-                    let entry = Entry::cold(named.key, bytes, At { segment, offset });
-                    used.live_bytes += entry.frame_bytes();
-                    tree.push(entry);
-                }
-                Says::ValueOf(_) => {}
-                Says::NoneSince(since) => used.deleted(since, frame_bytes(named.key.len(), 0)),
-            }
+        let mut tables: Vec<u32> = self.catalog.numbers.values().copied().collect();
+        tables.sort_unstable();
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let bounds = divide(&sources, threads, THREAD_BYTES_MIN).map_err(|source| numbers[source])?;
+        let gather = |from, to| gather_between(sources.clone(), (from, to), &numbers, &tables);
+        let parts: Vec<Result<Part, usize>> = thread::scope(|scope| {
+            let starts = [None].into_iter().chain(bounds.iter().map(Some));
+            let ends = bounds.iter().map(Some).chain([None]);
+            let mut ranges = starts.zip(ends);
+            // This thread takes the first range.
+            let first = ranges.next();
+            let others: Vec<_> = ranges.map(|(from, to)| scope.spawn(move || gather(from, to))).collect();
+            let joined =
+                |part: thread::ScopedJoinHandle<'_, _>| part.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let first = first.map(|(from, to)| gather(from, to));
+            first.into_iter().chain(others.into_iter().map(joined)).collect()
         });
-        merged.map_err(|source| numbers[source])?;
-        self.trees = trees.into_iter().collect();
+        let mut trees: Vec<Tree> = tables.iter().map(|_| Tree::default()).collect();
+        for part in parts {
+            let part = part.map_err(|source| numbers[source])?;
+            trees
+                .iter_mut()
+                .zip(part.trees)
+                .for_each(|(tree, part)| tree.append(part));
+            uses.iter_mut().zip(&part.uses).for_each(|(used, part)| used.add(part));
+        }
+        self.trees = tables.into_iter().zip(trees).collect();
         self.uses = numbers.into_iter().zip(uses).collect();
         Ok(())
     }
@@ -362,6 +367,48 @@ impl Recovered {
         }
         Ok(())
     }
+}
+
+/// The keys of a range: their trees, in the order of the tables, and how much of each segment is theirs.
+struct Part {
+    trees: Vec<Tree>,
+    uses: Vec<Use>,
+}
+
+/// Builds the trees of all tables for a range of keys. `numbers` are those of the segments.
+///
+/// # Errors
+/// The index of the segment whose keys cannot be read.
+fn gather_between(
+    sources: Vec<Source<'_>>,
+    range: (Option<&Bound>, Option<&Bound>),
+    numbers: &[u32],
+    tables: &[u32],
+) -> Result<Part, usize> {
+    let mut trees: Vec<Tree> = tables.iter().map(|_| Tree::default()).collect();
+    let mut uses: Vec<Use> = numbers.iter().map(|_| Use::open(0)).collect();
+    let mut at = 0;
+    merge(sources, range, |source, named, is_newest| {
+        while tables.get(at).is_some_and(|number| *number < named.table) {
+            at += 1;
+        }
+        // Otherwise the table was dropped.
+        if tables.get(at) != Some(&named.table) {
+            return;
+        }
+        let used = &mut uses[source];
+        match named.says {
+            Says::ValueOf(bytes) if is_newest => {
+                let (segment, offset) = (numbers[source], named.offset);
+                let entry = Entry::cold(named.key, bytes, At { segment, offset });
+                used.live_bytes += entry.frame_bytes();
+                trees[at].push(entry);
+            }
+            Says::ValueOf(_) => {}
+            Says::NoneSince(since) => used.deleted(since, frame_bytes(named.key.len(), 0)),
+        }
+    })?;
+    Ok(Part { trees, uses })
 }
 
 struct Files {

@@ -390,6 +390,25 @@ impl Tree {
         self.blocks.insert(at.block + 1, first, block);
     }
 
+    /// Appends another tree, whose keys are all higher.
+    pub(super) fn append(&mut self, other: Self) {
+        match (self.len, other.len) {
+            (_, 0) => return,
+            (0, _) => return *self = other,
+            _ => self.len += other.len,
+        }
+        for mut block in other.blocks.children {
+            // The first child of the first block has had no first key: it had all lower keys.
+            let first = block.children.iter().find_map(|leaf| leaf.entries.first());
+            let Some(first) = first.map(|entry| Box::<[u8]>::from(entry.key())) else {
+                continue;
+            };
+            block.heads[0] = head_of(&first);
+            block.firsts[0] = first.clone();
+            self.blocks.insert(self.blocks.children.len(), first, block);
+        }
+    }
+
     fn divide(&mut self, at: LeafAt) {
         let block = &mut self.blocks.children[at.block];
         let (first, second) = block.children[at.leaf].divide();

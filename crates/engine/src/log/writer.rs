@@ -116,6 +116,12 @@ impl Use {
         }
     }
 
+    /// Adds the frames of other keys of the same segment.
+    pub(super) fn add(&mut self, others: &Self) {
+        self.live_bytes += others.live_bytes;
+        self.deleted(others.deleted_since, others.deletion_bytes);
+    }
+
     /// Adds a tombstone that covers the segments up to `since`.
     pub(super) fn deleted(&mut self, since: u32, bytes: u64) {
         self.deletion_bytes += bytes;

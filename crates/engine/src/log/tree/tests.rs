@@ -34,14 +34,18 @@ proptest! {
     #[test]
     fn it_behaves_like_a_map(
         sorted in prop::collection::btree_set(key(), 0..2000),
+        cut in 0..2000_usize,
         steps in prop::collection::vec((key(), 0..5_u8, any::<bool>()), 1..3000),
         from in key(),
     ) {
         let (mut tree, mut map) = (Tree::default(), BTreeMap::new());
-        for key in sorted {
-            tree.push(entry(&key, u32::MAX));
+        let mut higher = Tree::default();
+        for (at, key) in sorted.into_iter().enumerate() {
+            let part = if at < cut { &mut tree } else { &mut higher };
+            part.push(entry(&key, u32::MAX));
             map.insert(key, u32::MAX);
         }
+        tree.append(higher);
         // The spot of a key now or earlier, or the spot of another key.
         let mut spot = Spot::default();
         for (number, (key, action, is_asked)) in steps.iter().enumerate() {
