@@ -25,7 +25,7 @@ use fondaco_catalog::{Catalog, NOT_OPEN, StoreId};
 use fondaco_format::{ScanPosition, Version, key_hash};
 use fondaco_model::{PartitionCount, PartitionId, SlotPrefix, StoreName, VersionNumber};
 use fondaco_protocol::replica::ReplicaErrorCode;
-use fondaco_resp::{Reply, glob_matches, parse_integer};
+use fondaco_resp::{Protocol, Reply, glob_matches, parse_integer};
 use fondaco_stream::Overlay;
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
@@ -40,6 +40,8 @@ const HASH_BITS: u32 = 34;
 const PARTITION_BITS: u32 = 14;
 const COUNT_BITS: u32 = 4;
 const COUNT_DEFAULT: usize = 10;
+/// More keys are compared and encoded on another thread than the event loop's.
+const FEW: usize = 50;
 const COUNT_MAX: usize = 100_000;
 /// How many bytes of keys a `SCAN` finds, about: then it ends, with fewer than were asked for.
 const FOUND_BYTES_MAX: usize = 4 << 20;
@@ -114,11 +116,11 @@ pub(super) type Listed = (Vec<Vec<u8>>, Option<ScanPosition>);
 
 pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let request = parse(call.arguments)?;
-    let (next, keys) = once_all_know(|| scan_from(call, &request)).await?;
+    let (next, shown) = once_all_know(|| scan_from(call, &request)).await?;
     reply.array(2);
     reply.bulk(next.map_or(0, Cursor::to_number).to_string().as_bytes());
-    reply.array(keys.len());
-    keys.iter().for_each(|key| reply.bulk(key));
+    reply.array(shown.keys);
+    reply.buffer.extend_from_slice(&shown.encoded);
     Ok(())
 }
 
@@ -135,8 +137,8 @@ pub(super) async fn once_all_know<T>(try_it: impl AsyncFn() -> Result<T, Refusal
     }
 }
 
-/// Keys from the cursor on, and where to go on.
-async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cursor>, Vec<Vec<u8>>), Refusal> {
+/// Where to go on, and the keys from the cursor on.
+async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cursor>, Shown), Refusal> {
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let confined = confined(request, &catalog, call)?;
     let default_store = default_store(&catalog, call);
@@ -156,7 +158,7 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
             .find(|&&(id, at)| id.get() >= from && readable(id, at))
             .copied()
     };
-    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut shown = Shown::default();
     let (mut met, mut met_bytes, mut asked) = (0, 0, 0);
     let mut cursor = request.cursor;
     let next = loop {
@@ -179,15 +181,15 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
         met += found.len();
         met_bytes += found.iter().map(Vec::len).sum::<usize>();
         if request.strings_wanted {
-            let prefix = catalog.stores()[place as usize].name.as_str().as_bytes();
-            let wire_keys = found.iter().map(|key| [prefix, b":", key].concat());
-            // Clients write keys of the default store without its name.
-            let is_default = default_store == Some(store);
-            let matches = |pattern: &[u8], wire_key: &[u8]| {
-                glob_matches(pattern, wire_key, false)
-                    || is_default && glob_matches(pattern, &wire_key[prefix.len() + 1..], false)
+            let filter = Filter {
+                store: catalog.stores()[place as usize].name.clone(),
+                is_default: default_store == Some(store),
+                pattern: request.pattern.map(<[u8]>::to_vec),
             };
-            keys.extend(wire_keys.filter(|key| request.pattern.is_none_or(|pattern| matches(pattern, key))));
+            shown = match found.len() > FEW {
+                true => blocking(move || Ok(filter.show(&found, shown))).await?,
+                false => filter.show(&found, shown),
+            };
         }
         cursor = match following {
             Some(position) => Some(Cursor {
@@ -202,7 +204,54 @@ async fn scan_from(call: &Call<'_>, request: &Request<'_>) -> Result<(Option<Cur
             break cursor;
         }
     };
-    Ok((next, keys))
+    Ok((next, shown))
+}
+
+/// The keys of a reply.
+#[derive(Default)]
+struct Shown {
+    keys: usize,
+    /// The keys, as elements of an array.
+    encoded: Vec<u8>,
+}
+
+/// Whether a client sees the keys of a store.
+struct Filter {
+    store: StoreName,
+    /// Clients write keys of the default store without its name.
+    is_default: bool,
+    pattern: Option<Vec<u8>>,
+}
+
+impl Filter {
+    fn matches(&self, wire_key: &[u8], name_bytes: usize) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| {
+            glob_matches(pattern, wire_key, false)
+                || self.is_default && glob_matches(pattern, &wire_key[name_bytes..], false)
+        })
+    }
+
+    /// Adds the keys that match, as clients write them.
+    fn show(&self, keys: &[Vec<u8>], mut shown: Shown) -> Shown {
+        let name_bytes = self.store.as_str().len() + 1;
+        let mut reply = Reply::new(&mut shown.encoded, Protocol::Resp2);
+        let mut wire_key = format!("{}:", self.store).into_bytes();
+        for key in keys {
+            wire_key.truncate(name_bytes);
+            wire_key.extend_from_slice(key);
+            if self.matches(&wire_key, name_bytes) {
+                reply.bulk(&wire_key);
+                shown.keys += 1;
+            }
+        }
+        shown
+    }
+}
+
+/// Calls a function on a thread that may wait for the disk.
+async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(call).await;
+    done.map_err(|error| format!("ERR the scan did not end: {error}"))?
 }
 
 /// `FONDACO.SCAN store partitions partition hash count`: where to go on in the partition of this many, or null at its end,
@@ -389,7 +438,7 @@ async fn keys_between(
     count: usize,
 ) -> Result<Listed, Refusal> {
     let (version, overlay) = (Arc::clone(version), overlay.cloned());
-    let scanned = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         let built_for = version.manifest().partitions;
         let own = ScanPosition {
             partition: built_for.covering(position.partition, partitions),
@@ -421,10 +470,8 @@ async fn keys_between(
             },
         };
         Ok((keys.collect(), Some(next).filter(|next| next.partition < end)))
-    });
-    scanned
-        .await
-        .map_err(|error| format!("ERR the scan did not end: {error}"))?
+    })
+    .await
 }
 
 /// The keys of a version with later events, given those of the version from a position on, in the same order.
@@ -473,9 +520,8 @@ async fn keys_of_replica(
     };
     let ScanPosition { partition, hash } = position;
     let of = (partitions, partition);
-    let listed = tokio::task::spawn_blocking(move || replicas.keys_from(store.get(), of, hash, count)).await;
-    let listed = listed.map_err(|error| format!("ERR the scan did not end: {error}"))?;
-    let Some((keys, next)) = listed? else { return Ok(None) };
+    let listed = blocking(move || replicas.keys_from(store.get(), of, hash, count)).await?;
+    let Some((keys, next)) = listed else { return Ok(None) };
     let keys = keys.into_iter().map(Vec::from).collect();
     Ok(Some((keys, next.map(|hash| ScanPosition { partition, hash }))))
 }
