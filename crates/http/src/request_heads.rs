@@ -19,6 +19,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// How many bytes are read at a time.
 const READ_BYTES: usize = 8 << 10;
 
+/// How many bytes are sent by one system call at most: most kernels for servers do not preempt a call, and event loops
+/// that have woken up would wait for it.
+const SENT_BYTES_MAX: usize = 64 << 10;
+
 /// The length of the body, according to the head that was passed on last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Framing(Arc<AtomicU8>);
@@ -150,7 +154,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestHeads<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeads<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        Pin::new(&mut self.stream).poll_write(context, &bytes[..bytes.len().min(SENT_BYTES_MAX)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -166,7 +170,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeads<S> {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let mut room = SENT_BYTES_MAX;
+        let fits = |part: &&io::IoSlice<'_>| room.checked_sub(part.len()).map(|left| room = left).is_some();
+        match (parts.iter().take_while(fits).count(), parts.first()) {
+            (0, Some(first)) => self.poll_write(context, first),
+            (count, _) => Pin::new(&mut self.stream).poll_write_vectored(context, &parts[..count]),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -13,7 +13,7 @@ use crate::location::FileInfo;
 
 /// The number of bytes written before the kernel is asked to start writeback: large enough for long sequential
 /// requests, small enough that the last one takes a fraction of a second.
-const WRITE_BACK_BYTES: u64 = 8 << 20;
+const WRITE_BACK_BYTES: u64 = 512 << 10;
 
 /// A file being written. Dropped without [`finish`](Self::finish), it stays behind incomplete.
 pub(crate) struct LocalFile {
