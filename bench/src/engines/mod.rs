@@ -45,6 +45,10 @@ pub trait WritableEngine: Send + Sync {
     fn sync(&self) -> Result<()>;
     /// Reads a value.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Reads the values of some keys, with one request if the engine has such a one.
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
     /// Reads everything in order: how many keys, and the length of all keys and values.
     fn scan(&self) -> Result<(u64, u64)>;
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, Pair, Table, WriteBatch};
+use fondaco_engine::{
+    CacheBudget, DiskEngine, DiskOptions, Engine, Extent, Hot, LogEngine, LogOptions, Pair, Table, WriteBatch,
+};
 
 use super::WritableEngine;
 
@@ -54,6 +56,24 @@ impl WritableEngine for Ours {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.table.get(key)?.map(|value| value.to_vec()))
+    }
+
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut found = Vec::with_capacity(keys.len());
+        let mut look = |hot: Hot<&[u8]>, _| {
+            found.push(match hot {
+                Hot::Found(value) => Some(Some(value.to_vec())),
+                Hot::Absent => Some(None),
+                Hot::Cold => None,
+            });
+            true
+        };
+        self.table.look_at_hot(&wanted, Extent::Whole, &mut look)?;
+        let values = found.into_iter().zip(keys);
+        values
+            .map(|(value, key)| value.map_or_else(|| self.get(key), Ok))
+            .collect()
     }
 
     fn scan(&self) -> Result<(u64, u64)> {

@@ -22,6 +22,17 @@ type Failure = *mut *mut c_char;
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {
+    fn rocksdb_batched_multi_get_cf(
+        database: Object,
+        options: Object,
+        family: Object,
+        count: usize,
+        keys: *const *const c_char,
+        key_bytes: *const usize,
+        values: *mut Object,
+        failures: *mut *mut c_char,
+        sorted: c_uchar,
+    );
     fn rocksdb_block_based_options_create() -> Object;
     fn rocksdb_block_based_options_set_block_cache(options: Object, cache: Object);
     fn rocksdb_block_based_options_set_cache_index_and_filter_blocks(options: Object, yes: c_uchar);
@@ -29,6 +40,7 @@ unsafe extern "C" {
     fn rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(options: Object, yes: c_uchar);
     fn rocksdb_cache_create_lru(bytes: usize) -> Object;
     fn rocksdb_close(database: Object);
+    fn rocksdb_column_family_handle_destroy(family: Object);
     fn rocksdb_create_iterator(database: Object, options: Object) -> Object;
     fn rocksdb_filterpolicy_create_bloom(bits: c_double) -> Object;
     fn rocksdb_flush_wal(database: Object, sync: c_uchar, failure: Failure);
@@ -48,7 +60,15 @@ unsafe extern "C" {
     fn rocksdb_iter_seek_to_first(iterator: Object);
     fn rocksdb_iter_valid(iterator: Object) -> c_uchar;
     fn rocksdb_iter_value(iterator: Object, bytes: *mut usize) -> *const c_char;
-    fn rocksdb_open(options: Object, path: *const c_char, failure: Failure) -> Object;
+    fn rocksdb_open_column_families(
+        options: Object,
+        path: *const c_char,
+        count: c_int,
+        names: *const *const c_char,
+        family_options: *const Object,
+        families: *mut Object,
+        failure: Failure,
+    ) -> Object;
     fn rocksdb_options_create() -> Object;
     fn rocksdb_options_increase_parallelism(options: Object, threads: c_int);
     fn rocksdb_options_set_block_based_table_factory(options: Object, table_options: Object);
@@ -56,6 +76,8 @@ unsafe extern "C" {
     fn rocksdb_options_set_create_if_missing(options: Object, yes: c_uchar);
     fn rocksdb_options_set_max_total_wal_size(options: Object, bytes: u64);
     fn rocksdb_options_set_write_buffer_size(options: Object, bytes: usize);
+    fn rocksdb_pinnableslice_destroy(slice: Object);
+    fn rocksdb_pinnableslice_value(slice: Object, bytes: *mut usize) -> *const c_char;
     fn rocksdb_readoptions_create() -> Object;
     fn rocksdb_write(database: Object, options: Object, batch: Object, failure: Failure);
     fn rocksdb_writebatch_create() -> Object;
@@ -73,6 +95,7 @@ unsafe extern "C" {
 /// An open database. Its options live as long as the process: there is only one of each.
 pub struct Rocks {
     database: Object,
+    family: Object,
     read_options: Object,
     write_options: Object,
 }
@@ -86,8 +109,14 @@ unsafe impl Sync for Rocks {}
 fn checked<T>(call: impl FnOnce(Failure) -> T) -> Result<T> {
     let mut message = ptr::null_mut();
     let result = call(&raw mut message);
+    converted(message)?;
+    Ok(result)
+}
+
+/// Converts and frees an error message, if there is one.
+fn converted(message: *mut c_char) -> Result<()> {
     if message.is_null() {
-        return Ok(result);
+        return Ok(());
     }
     // SAFETY: RocksDB returned a zero-terminated string that we must free.
     let text = unsafe {
@@ -119,8 +148,15 @@ impl Rocks {
             rocksdb_options_set_max_total_wal_size(options, 512 << 20);
             rocksdb_options_increase_parallelism(options, threads as c_int);
             rocksdb_options_set_compression_per_level(options, levels.as_ptr(), levels.len());
+            // Only so can a handle of the column family be had, which reads of many keys need.
+            let (name, mut family) = (c"default".as_ptr(), ptr::null_mut());
+            let database = checked(|failure| {
+                let (path, family) = (path.as_ptr(), &raw mut family);
+                rocksdb_open_column_families(options, path, 1, &raw const name, &raw const options, family, failure)
+            })?;
             Ok(Self {
-                database: checked(|failure| rocksdb_open(options, path.as_ptr(), failure))?,
+                database,
+                family,
                 read_options: rocksdb_readoptions_create(),
                 write_options: rocksdb_writeoptions_create(),
             })
@@ -130,8 +166,11 @@ impl Rocks {
 
 impl Drop for Rocks {
     fn drop(&mut self) {
-        // SAFETY: the database is not used any more.
-        unsafe { rocksdb_close(self.database) }
+        // SAFETY: the database and its column family are not used any more.
+        unsafe {
+            rocksdb_column_family_handle_destroy(self.family);
+            rocksdb_close(self.database);
+        }
     }
 }
 
@@ -181,6 +220,41 @@ impl WritableEngine for Rocks {
             let copy = std::slice::from_raw_parts(value.cast::<u8>(), length).to_vec();
             rocksdb_free(value.cast());
             Ok(Some(copy))
+        }
+    }
+
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let pointers: Vec<*const c_char> = keys.iter().map(|key| key.as_ptr().cast()).collect();
+        let lengths: Vec<usize> = keys.iter().map(Vec::len).collect();
+        let mut slices: Vec<Object> = vec![ptr::null_mut(); keys.len()];
+        let mut failures: Vec<*mut c_char> = vec![ptr::null_mut(); keys.len()];
+        // SAFETY: all arrays have as many elements as there are keys, and outlive the call; a slice is valid until it is
+        // destroyed, once, and has the returned length.
+        unsafe {
+            rocksdb_batched_multi_get_cf(
+                self.database,
+                self.read_options,
+                self.family,
+                keys.len(),
+                pointers.as_ptr(),
+                lengths.as_ptr(),
+                slices.as_mut_ptr(),
+                failures.as_mut_ptr(),
+                0,
+            );
+            let values = slices.into_iter().map(|slice| {
+                if slice.is_null() {
+                    return None;
+                }
+                let mut length = 0;
+                let value = rocksdb_pinnableslice_value(slice, &raw mut length);
+                let copy = std::slice::from_raw_parts(value.cast::<u8>(), length).to_vec();
+                rocksdb_pinnableslice_destroy(slice);
+                Some(copy)
+            });
+            let values = values.collect();
+            failures.into_iter().try_for_each(converted)?;
+            Ok(values)
         }
     }
 

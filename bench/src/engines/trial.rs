@@ -46,6 +46,7 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64,
     let synced_per_s = write_synced(&*engine, dataset, phase)?;
     let (busy, overwritten_per_s) = read_while_writing(&*engine, dataset, phase)?;
     let alone = read(&*engine, dataset, phase, &AtomicBool::new(false))?;
+    let many_per_s = read_many(&*engine, dataset, phase)?;
     let started = Instant::now();
     let (keys, bytes) = engine.scan()?;
     let scanned_per_s = keys as f64 / started.elapsed().as_secs_f64();
@@ -69,6 +70,7 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64,
         ("batch p99.9", "µs", batch_us[1]),
         ("synced", "records/s", synced_per_s),
         ("reads", "reads/s", alone.0),
+        ("reads of 64", "reads/s", many_per_s),
         ("read p99", "µs", alone.1[0]),
         ("read p99.9", "µs", alone.1[1]),
         // While another thread writes as fast as it can.
@@ -152,6 +154,27 @@ fn read(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration, done: &A
         latencies.len() as f64 / started.elapsed().as_secs_f64(),
         tails(&latencies),
     ))
+}
+
+/// Reads random records, as many at a time as a batch has: how many a second.
+fn read_many(engine: &dyn WritableEngine, dataset: Dataset, phase: Duration) -> Result<f64> {
+    let mut random = Random::new(4);
+    let (mut took, mut read) = (Duration::ZERO, 0);
+    let started = Instant::now();
+    while started.elapsed() < phase {
+        let ids: Vec<u64> = (0..BATCH_RECORDS).map(|_| random.below(dataset.records)).collect();
+        let wanted: Vec<_> = ids.iter().map(|&id| scattered_key(id)).collect();
+        let asked = Instant::now();
+        let values = engine.get_many(&wanted)?;
+        took += asked.elapsed();
+        read += BATCH_RECORDS;
+        let is_right = |(id, value): (&u64, &Option<Vec<u8>>)| {
+            let value = value.as_ref();
+            value.is_some_and(|value| value.starts_with(&key(*id)))
+        };
+        ensure!(ids.iter().zip(&values).all(is_right), "a record of {ids:?} is wrong");
+    }
+    Ok(read as f64 / took.as_secs_f64())
 }
 
 type Reads = (f64, [f64; 2]);

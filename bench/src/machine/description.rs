@@ -37,8 +37,9 @@ impl Description {
             .split_whitespace()
             .next()
             .and_then(|text| text.parse::<u64>().ok());
-        let programs: [&[&str]; 6] = [
+        let programs: [&[&str]; 7] = [
             &["redis-server", "--version"],
+            &["valkey-server", "--version"],
             &["redis-benchmark", "--version"],
             &["fio", "--version"],
             &["mariadbd", "--version"],

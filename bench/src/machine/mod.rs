@@ -52,10 +52,11 @@ pub fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> T) -> Result<T> {
     Ok(started)
 }
 
-/// Raises the priority of the calling thread, if permitted, so that latencies are those of the server, not those of a
-/// load generator that waits for a core.
+/// Raises the priority of the calling thread, if permitted, and lets it run soon after it wakes up, so that latencies are
+/// those of the server, not those of a load generator that waits for a core.
 pub fn prefer_thread() {
     let _ = rustix::process::nice(-10);
+    fondaco_os::priority::wake_soon();
 }
 
 /// The cores that this process may use.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::fan_out;
 use super::procedures::{
     after_swap, balance, beside, bulk, cluster_push, convergence, in_process, loading, many_swaps, move_partition,
-    node_death, router_cache, setup, streams, swap, versioned,
+    node_death, router_cache, scale, setup, streams, swap, versioned,
 };
 use super::runner::Running;
 use super::spec::Step;
@@ -61,6 +61,9 @@ pub fn call(running: &mut Running<'_>, name: &str, step: &Step) -> Result<()> {
         "stickiness" => router_cache::stickiness,
         "push-to-nodes" => cluster_push::measure,
         "node-death" => node_death::measure,
+        // Many keys or stores.
+        "build-and-deploy" => scale::build_and_deploy,
+        "add-batch-stores" => scale::add_batch_stores,
         // Streams of events.
         "consume" => streams::applied::measure,
         "look-for-events" => streams::fresh::measure,

@@ -22,12 +22,12 @@ pub use spec::RowSpec;
 
 /// The names of all rows, in the order of the table.
 #[rustfmt::skip]
-const NAMES: [&str; 40] = [
+const NAMES: [&str; 44] = [
     "hot-get", "cold-get", "cold-served", "hot-tail", "get-served", "mget-served", "two-loops", "watched", "loading",
     "engines", "versioned-one", "versioned-three", "long-values", "convergence", "swap", "swap-warm", "swap-at-once", "many-swaps",
     "push-tail", "push-zipf", "routed", "rebalance", "balance", "balance-joins", "router-cache", "hedging", "deadline", "push-cluster", "node-death", "streams",
     "fresh", "stream-tail", "stream-reads", "large-overlay", "many-streams", "bulk", "graph-tail", "hot-store", "fan-out-simulated",
-    "fan-out-cluster",
+    "fan-out-cluster", "scale-keys", "scale-stores", "scale-clients", "scale-partitions",
 ];
 
 /// All rows, in the order of the table, from their files in a directory.

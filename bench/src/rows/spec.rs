@@ -58,6 +58,9 @@ pub struct ServerSpec {
     /// Belongs to the processes whose memory is limited.
     #[serde(default)]
     pub limited: bool,
+    /// What the keys of a bare server begin with.
+    #[serde(default = "records_prefix")]
+    pub prefix: String,
     /// Whether Redis writes a log.
     #[serde(default)]
     pub logs: bool,
@@ -73,6 +76,8 @@ pub enum ServerKind {
     #[default]
     Fondaco,
     Redis,
+    /// Valkey, instead of Redis.
+    Valkey,
     Mariadb,
     /// Receives requests and sends replies, and does nothing else.
     Bare,
@@ -168,6 +173,8 @@ pub struct Step {
     pub by: Client,
     /// The store, or the prefix of the keys.
     pub store: String,
+    /// The name of the store's records, if they are not the row's.
+    pub data: Option<String>,
     pub keys: Distribution,
     pub connections: usize,
     /// The number of requests in flight on each connection.
@@ -227,6 +234,7 @@ impl Default for Step {
             at: Place::Front,
             by: Client::Generator,
             store: default_store(),
+            data: None,
             keys: Distribution::Uniform,
             connections: 15,
             pipeline: 16,
@@ -306,6 +314,10 @@ fn texts<'de, D: Deserializer<'de>>(values: D) -> Result<Vec<String>, D::Error> 
 
 fn served() -> String {
     "served".into()
+}
+
+fn records_prefix() -> String {
+    "records:".into()
 }
 
 fn fondaco() -> String {

@@ -1,4 +1,4 @@
-//! `redis-server`, with or without its log, how it is filled, and `redis-benchmark`, the usual client for measurements of it.
+//! `redis-server`, with or without its log, or `valkey-server`, how it is filled, and `redis-benchmark`, the usual client for measurements of it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,10 +27,19 @@ pub struct Redis {
 impl Redis {
     /// Starts one on this core, or on all. It writes all changes to its log, synced once a second, or none.
     pub fn start(bench: &Bench, cpu: Option<usize>, logs: bool) -> Result<Self> {
+        Self::start_program("redis-server", bench, cpu, logs)
+    }
+
+    /// Starts a Valkey instead, which has the same options, without a log.
+    pub fn start_valkey(bench: &Bench, cpu: Option<usize>) -> Result<Self> {
+        Self::start_program("valkey-server", bench, cpu, false)
+    }
+
+    fn start_program(program: &str, bench: &Bench, cpu: Option<usize>, logs: bool) -> Result<Self> {
         let address = free_address()?;
         let port = address.port().to_string();
         let dir = bench.fresh_dir(&format!("redis-{port}"))?;
-        let mut launch = Launch::new("redis-server")
+        let mut launch = Launch::new(program)
             .args([
                 "--port",
                 &port,
@@ -48,7 +57,7 @@ impl Redis {
                 if logs { "yes" } else { "no" },
             ])
             .args(["--dir".as_ref(), dir.as_os_str()])
-            .log_to(bench.log("redis-server"));
+            .log_to(bench.log(program));
         if let Some(cpu) = cpu {
             launch = launch.on_cpu(cpu);
         }

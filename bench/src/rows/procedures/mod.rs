@@ -12,6 +12,7 @@ pub mod many_swaps;
 pub mod move_partition;
 pub mod node_death;
 pub mod router_cache;
+pub mod scale;
 pub mod setup;
 pub mod streams;
 pub mod swap;

@@ -179,7 +179,7 @@ impl Running<'_> {
                 let load = SqlLoad {
                     url: mariadb.url(),
                     connections: step.connections,
-                    keys: self.keys(step.keys),
+                    keys: self.keys(step, step.keys)?,
                     writes: self.writes(step),
                 };
                 vec![sql::run(&load, span.measured, self.round)?]
@@ -223,7 +223,7 @@ impl Running<'_> {
         let library = Library::connect(self.fondaco()?.front().resp(), options)?;
         let load = LibraryLoad {
             store: step.store.parse()?,
-            keys: self.keys(step.keys),
+            keys: self.keys(step, step.keys)?,
             keys_per_request: step.keys_per_request,
             pace: step.rate.map_or(Pace::AtATime(step.connections), Pace::Rate),
         };
@@ -287,11 +287,10 @@ impl Running<'_> {
                 .collect());
         }
         let keys = [Some(step.keys), step.company.as_ref().map(|(_, keys)| *keys)];
-        Ok(keys
-            .into_iter()
+        keys.into_iter()
             .flatten()
-            .map(|keys| group(address, self.keys(keys), 1))
-            .collect())
+            .map(|keys| Ok(group(address, self.keys(step, keys)?, 1)))
+            .collect()
     }
 
     fn span(&self, step: &Step) -> Span<'static> {
@@ -302,16 +301,17 @@ impl Running<'_> {
         }
     }
 
-    fn keys(&self, distribution: Distribution) -> KeyChoice {
-        let Dataset { records, .. } = self.dataset;
-        match distribution {
+    fn keys(&self, step: &Step, distribution: Distribution) -> Result<KeyChoice> {
+        let dataset = step.data.as_ref().map(|data| self.bench.dataset(data)).transpose()?;
+        let Dataset { records, .. } = dataset.unwrap_or(self.dataset);
+        Ok(match distribution {
             Distribution::Uniform => KeyChoice::Uniform { records },
             Distribution::Zipf => KeyChoice::Zipf { records },
             Distribution::Hot => KeyChoice::Hot {
                 records,
                 count: HOT_KEYS,
             },
-        }
+        })
     }
 
     fn writes(&self, step: &Step) -> Writes {

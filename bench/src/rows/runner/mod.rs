@@ -100,8 +100,9 @@ impl<'a> Running<'a> {
                 Server::Fondaco(Box::new(Fondaco::start(bench, &name, spec.shape, limits)?))
             }
             ServerKind::Redis => Server::Redis(Redis::start(bench, cpu, spec.logs)?),
+            ServerKind::Valkey => Server::Redis(Redis::start_valkey(bench, cpu)?),
             ServerKind::Mariadb => Server::MariaDb(MariaDb::start(bench, cpu, true)?),
-            ServerKind::Bare => Server::start_bare(bench, "records:", self.dataset.value_bytes)?,
+            ServerKind::Bare => Server::start_bare(bench, &spec.prefix, self.dataset.value_bytes)?,
             ServerKind::Kafka => {
                 let kafka = Kafka::start();
                 drop(kafka.make_topic(streams::TOPIC, streams::PARTITIONS));
