@@ -3,7 +3,7 @@
 #![no_main]
 
 use fondaco_ids::{
-    Budget, IdSet, difference, encode, encode_multiplicities, intersection, membership, multiplicities,
+    Budget, IdSet, SetQuery, difference, encode, encode_multiplicities, intersection, membership, multiplicities,
     parse_multiplicities, parse_text, union,
 };
 use libfuzzer_sys::fuzz_target;
@@ -29,9 +29,19 @@ fn check(bytes: &[u8]) {
     }
 }
 
+/// Parts of a union: any result, and no panic.
+fn merge(part: &[u8]) {
+    for query in [SetQuery::Union, SetQuery::Difference, SetQuery::Intersection] {
+        let _ = query.merge(&[Some(part), Some(&[1, 0, 9][..])], &mut Budget::of_ids(10_000));
+        let _ = query.merge(&[Some(&[1, 0, 9][..]), Some(part)], &mut Budget::of_ids(10_000));
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
     check(&[&[1], bytes].concat());
+    merge(&[&[1], bytes].concat());
+    merge(&[&[2], bytes].concat());
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = parse_text(text);
     }

@@ -26,6 +26,7 @@
 //!
 //! No I/O, no clock, no threads.
 
+mod bits;
 mod budget;
 mod counted;
 mod cursor;

@@ -6,8 +6,10 @@
 //! average each block is decoded twice at most: it may reach over an end of its window. The memory is a cursor in
 //! each set, 8 bytes a block for the cuts, some 4 KiB a set for the ids of a window, and at most 16 MiB for counters.
 //!
-//! A dense union needs no windows: it has a bit for each number from its first id to its last.
+//! A dense union needs no windows: it has a [bit](crate::bits) for each number from its first id to its last.
 
+use crate::bits::{Bits, SentBits, as_set};
+use crate::encode::encode;
 use crate::packing::BLOCK;
 use crate::view::IdSet;
 use crate::{Budget, IdsError};
@@ -17,11 +19,6 @@ const WINDOW_BLOCKS_MIN: usize = 256;
 /// A window is dense if its range, from its first to its last id, has at most this many numbers for each id. Reading
 /// its counters is then faster than sorting its ids.
 const DENSE_RANGE: usize = 16;
-/// A union uses a bitmap of the range from its first to its last id if the range has at most this many numbers for
-/// each id.
-const BITS_PER_ID: usize = 128;
-/// The most bits of a bitmap: 32 MiB.
-const BITS_MAX: usize = 1 << 28;
 /// The most counters: 16 MiB.
 const COUNTERS_MAX: usize = 1 << 22;
 
@@ -30,53 +27,124 @@ const COUNTERS_MAX: usize = 1 << 22;
 /// # Errors
 /// More ids than the budget allows, or the caller stopped it.
 pub fn union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
-    if let Some((least, range)) = dense_range(sets) {
-        return union_of_bits(sets, least, range, budget);
+    match sets {
+        [one] => decoded(*one, budget),
+        _ => match dense_union(sets, budget)? {
+            Some((bits, count)) => Ok(bits.ids(count)),
+            None => sparse_union(sets, budget),
+        },
     }
+}
+
+/// The union of a part of the sets, encoded to be sent: a set, or, if that may be and the ids are dense, [bits](crate::bits).
+///
+/// # Errors
+/// More ids than the budget allows, or the caller stopped it.
+pub(crate) fn part_of_union(
+    sets: &[IdSet<'_>],
+    may_be_bits: bool,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<u8>, IdsError> {
+    match sets {
+        [one] => alone(*one, budget),
+        _ => match dense_union(sets, budget)? {
+            Some((bits, count)) if may_be_bits && bits.are_sent(count) => Ok(bits.to_bytes()),
+            Some((bits, count)) => encode(&bits.ids(count)),
+            None => encode(&sparse_union(sets, budget)?),
+        },
+    }
+}
+
+/// The union of parts, each as [`part_of_union`] encoded it.
+///
+/// # Errors
+/// A malformed part, more ids than the budget allows, or the caller stopped it.
+pub(crate) fn union_of_parts<'a>(
+    parts: impl Iterator<Item = &'a [u8]>,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<u64>, IdsError> {
+    let (mut sets, mut sent) = (Vec::new(), Vec::new());
+    for part in parts {
+        match SentBits::is(part) {
+            true => sent.push((part, SentBits::parse(part)?)),
+            false => sets.push(IdSet::open(part)?),
+        }
+    }
+    if sent.is_empty() {
+        return union(&sets, budget);
+    }
+    let sent_firsts = sent.iter().map(|(_, bits)| bits.first());
+    let sent_lasts = sent.iter().map(|(_, bits)| bits.last());
+    let least = sets.iter().filter_map(IdSet::first).chain(sent_firsts).min();
+    let largest = sets.iter().filter_map(IdSet::last).chain(sent_lasts).max();
+    let ids = sets
+        .iter()
+        .map(IdSet::len)
+        .chain(sent.iter().map(|(_, bits)| bits.len()));
+    let ids = ids.fold(0, usize::saturating_add);
+    if let (Some(least), Some(largest)) = (least, largest)
+        && let Some(mut bits) = Bits::between(least, largest, ids)
+    {
+        for (_, sent) in sent {
+            bits.add_bits(sent);
+        }
+        bits.add_sets(&sets, budget)?;
+        let count = bits.len();
+        budget.check_length(count)?;
+        return Ok(bits.ids(count));
+    }
+    // Each part is dense, and together they are not.
+    let encoded = sent
+        .iter()
+        .map(|(part, _)| as_set(part))
+        .collect::<Result<Vec<_>, _>>()?;
+    let opened = encoded.iter().map(|set| IdSet::open(set));
+    let sets = sets.into_iter().map(Ok).chain(opened).collect::<Result<Vec<_>, _>>()?;
+    union(&sets, budget)
+}
+
+/// A set that is the result by itself, as it is: equal sets are equal bytes.
+///
+/// # Errors
+/// More ids than the budget allows.
+pub(crate) fn alone(set: IdSet<'_>, budget: &Budget<'_>) -> Result<Vec<u8>, IdsError> {
+    budget.check_length(set.len())?;
+    Ok(set.as_bytes().to_vec())
+}
+
+fn decoded(set: IdSet<'_>, budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
+    budget.check_length(set.len())?;
+    let (mut out, mut block_ids) = (Vec::new(), [0; BLOCK]);
+    for block in 0..set.blocks() {
+        let ids = set.read(block, &mut block_ids);
+        budget.spend(ids.len())?;
+        out.extend_from_slice(ids);
+    }
+    Ok(out)
+}
+
+/// The union as bits with their number, if that costs less than sorting the ids.
+fn dense_union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Option<(Bits, usize)>, IdsError> {
+    let least = sets.iter().filter_map(IdSet::first).min();
+    let largest = sets.iter().filter_map(IdSet::last).max();
+    let ids = sets.iter().map(IdSet::len).fold(0_usize, usize::saturating_add);
+    let bits = least.zip(largest);
+    let Some(mut bits) = bits.and_then(|(least, largest)| Bits::between(least, largest, ids)) else {
+        return Ok(None);
+    };
+    bits.add_sets(sets, budget)?;
+    let count = bits.len();
+    budget.check_length(count)?;
+    Ok(Some((bits, count)))
+}
+
+/// The union by windows.
+fn sparse_union(sets: &[IdSet<'_>], budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
     let mut out = Vec::new();
     for_each_id(sets, budget, |id, _, budget| {
         out.push(id);
         budget.check_length(out.len())
     })?;
-    Ok(out)
-}
-
-/// The least id and how many numbers there are from it to the largest, if a bit for each of them costs less than sorting the
-/// ids.
-fn dense_range(sets: &[IdSet<'_>]) -> Option<(u64, usize)> {
-    let least = sets.iter().filter_map(IdSet::first).min()?;
-    let largest = sets.iter().filter_map(IdSet::last).max()?;
-    let range = usize::try_from(largest.checked_sub(least)?.checked_add(1)?).ok()?;
-    let ids = sets.iter().map(IdSet::len).fold(0_usize, usize::saturating_add);
-    let is_dense = sets.len() > 1 && range <= BITS_MAX && range / BITS_PER_ID <= ids;
-    is_dense.then_some((least, range))
-}
-
-fn union_of_bits(sets: &[IdSet<'_>], least: u64, range: usize, budget: &mut Budget<'_>) -> Result<Vec<u64>, IdsError> {
-    let mut bits = vec![0_u64; range.div_ceil(64)];
-    let mut block_ids = [0; BLOCK];
-    for set in sets {
-        for block in 0..set.blocks() {
-            let ids = set.read(block, &mut block_ids);
-            budget.spend(ids.len())?;
-            for &id in ids {
-                // Ids of a malformed set may lie anywhere.
-                let at = id.wrapping_sub(least);
-                if let Some(word) = bits.get_mut((at / 64) as usize) {
-                    *word |= 1 << (at % 64);
-                }
-            }
-        }
-    }
-    let count = bits.iter().map(|word| word.count_ones() as usize).sum();
-    budget.check_length(count)?;
-    let mut out = Vec::with_capacity(count);
-    for (word, mut rest) in (0..).zip(bits) {
-        while rest != 0 {
-            out.push(least + word * 64 + u64::from(rest.trailing_zeros()));
-            rest &= rest - 1;
-        }
-    }
     Ok(out)
 }
 

@@ -6,10 +6,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bits::as_set;
 use crate::counted::Multiplicity;
+use crate::merge::{alone, part_of_union, union_of_parts};
 use crate::{
     Budget, IdSet, IdsError, difference, encode, encode_multiplicities, intersection, intersects, membership,
-    merge_multiplicities, multiplicities, parse_multiplicities, top, union,
+    merge_multiplicities, multiplicities, parse_multiplicities, top,
 };
 
 /// A query over the sets of several keys. A key without a value has the empty set.
@@ -150,11 +152,32 @@ impl Computation {
     /// # Errors
     /// More ids than the budget allows, or the caller stopped it.
     pub fn apply(&self, sets: &[Option<IdSet<'_>>], budget: &mut Budget<'_>) -> Result<Partial, IdsError> {
+        self.apply_in(sets, false, budget)
+    }
+
+    /// Carries it out like [`apply`](Self::apply), for a reader of this release that passes the result to [`SetQuery::merge`]: the
+    /// union of dense sets is bits in the place of a set, which are faster to write and to merge.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_for_merge(&self, sets: &[Option<IdSet<'_>>], budget: &mut Budget<'_>) -> Result<Partial, IdsError> {
+        self.apply_in(sets, true, budget)
+    }
+
+    fn apply_in(
+        &self,
+        sets: &[Option<IdSet<'_>>],
+        may_be_bits: bool,
+        budget: &mut Budget<'_>,
+    ) -> Result<Partial, IdsError> {
         let present: Vec<IdSet<'_>> = sets.iter().flatten().copied().collect();
         let merged = match self {
-            Self::Union => encode(&union(&present, budget)?)?,
+            Self::Union => part_of_union(&present, may_be_bits, budget)?,
             Self::Intersection if present.len() < sets.len() => encode(&[])?,
-            Self::Intersection => encode(&intersection(&present, budget)?)?,
+            Self::Intersection => match present[..] {
+                [one] => alone(one, budget)?,
+                _ => encode(&intersection(&present, budget)?)?,
+            },
             Self::Difference => encode(&match (sets.first(), &present[..]) {
                 (Some(Some(_)), [first, others @ ..]) => difference(*first, others, budget)?,
                 _ => Vec::new(),
@@ -232,20 +255,27 @@ impl SetQuery {
         budget: &mut Budget<'_>,
     ) -> Result<SetAnswer, IdsError> {
         let present = || elements.iter().flatten().map(AsRef::as_ref);
-        let sets = || present().map(IdSet::parse).collect::<Result<Vec<_>, _>>();
+        // They were encoded for this answer, here or by a node. So only their heads are checked: `parse` takes several times
+        // as long as the merge.
+        let sets = || present().map(IdSet::open).collect::<Result<Vec<_>, _>>();
         Ok(match self {
-            Self::Union | Self::Pairs => SetAnswer::Ids(union(&sets()?, budget)?),
+            Self::Union | Self::Pairs => SetAnswer::Ids(union_of_parts(present(), budget)?),
             Self::Intersection => SetAnswer::Ids(intersection(&sets()?, budget)?),
             Self::Intersects => SetAnswer::Flag(match sets()?[..] {
                 [one] => !one.is_empty(),
                 [one, other] => intersects(one, other, budget)?,
                 ref all => !intersection(all, budget)?.is_empty(),
             }),
-            // The first key is the first of its part, and has that part's result.
-            Self::Difference => SetAnswer::Ids(match (elements.first(), &sets()?[..]) {
-                (Some(Some(_)), [first, others @ ..]) => difference(*first, others, budget)?,
-                _ => Vec::new(),
-            }),
+            Self::Difference => {
+                let parts = present().map(as_set).collect::<Result<Vec<_>, _>>()?;
+                let sets = parts.iter().map(|part| IdSet::open(part));
+                let sets = sets.collect::<Result<Vec<_>, _>>()?;
+                // The first key is the first of its part, and has that part's result.
+                SetAnswer::Ids(match (elements.first(), &sets[..]) {
+                    (Some(Some(_)), [first, others @ ..]) => difference(*first, others, budget)?,
+                    _ => Vec::new(),
+                })
+            }
             Self::Counts => {
                 let count = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
                 let counts = present().map(|text| count(text).ok_or_else(not_a_number));
@@ -348,6 +378,7 @@ mod tests {
             sets in sets(),
             query in query(),
             parts in vec(0..4_usize, 12),
+            reads_bits in any::<bool>(),
         ) {
             let encoded: Vec<Option<Vec<u8>>> = sets
                 .iter()
@@ -366,7 +397,12 @@ mod tests {
                     .iter()
                     .map(|&key| encoded[key].as_ref().map(|bytes| IdSet::parse(bytes).unwrap()))
                     .collect();
-                let partial = sent.apply(&own, &mut Budget::of_ids(1000)).unwrap();
+                let budget = &mut Budget::of_ids(1000);
+                let partial = match reads_bits {
+                    true => sent.apply_for_merge(&own, budget),
+                    false => sent.apply(&own, budget),
+                };
+                let partial = partial.unwrap();
                 for (key, element) in keys.into_iter().zip(partial) {
                     elements[key] = element;
                 }

@@ -189,6 +189,28 @@ impl<'a> IdSet<'a> {
         &ids[..length]
     }
 
+    /// Calls `each` with the ids of a block, ascending, and returns how many there are; none if its bytes are not there. Spares
+    /// the pass that writes the ids, as [`read`](Self::read) does. `gaps` is to be used again.
+    #[inline]
+    pub(crate) fn visit(&self, block: usize, gaps: &mut [u64; BLOCK], mut each: impl FnMut(u64)) -> usize {
+        let length = self.ids_of(block);
+        let Some(further) = length.checked_sub(1) else {
+            return 0;
+        };
+        let gaps = &mut gaps[..further];
+        let bytes = self.bytes.get(self.start_of(block)..).unwrap_or_default();
+        if read_block(bytes, gaps).is_none() {
+            return 0;
+        }
+        let mut id = self.first_of(block);
+        each(id);
+        for gap in gaps.iter() {
+            id = id.wrapping_add(*gap).wrapping_add(1);
+            each(id);
+        }
+        length
+    }
+
     /// How many ids a block has.
     fn ids_of(&self, block: usize) -> usize {
         self.count.saturating_sub(block * BLOCK).min(BLOCK)

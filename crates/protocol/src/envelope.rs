@@ -24,7 +24,7 @@ use crate::trace::{TEXT_BYTES, TraceContext};
 const BYTES_MAX: usize = 4096;
 
 /// The longest envelope that is written: a version of 10 digits, two numbers of 20 digits, a trace, and names.
-const WRITTEN_BYTES_MAX: usize = 145;
+const WRITTEN_BYTES_MAX: usize = 150;
 
 /// The shortest envelope with a trace: `v1;trace=` and the trace.
 const TRACED_BYTES_MIN: usize = 9 + TEXT_BYTES;
@@ -41,6 +41,8 @@ pub struct Envelope {
     pub is_charged: bool,
     /// `rate`: the reply begins with the rate of requests that the node gets from all clients, per second.
     pub wants_rate: bool,
+    /// `bits`: the sender merges the answers of a computation, and reads dense unions as bits.
+    pub reads_bits: bool,
     /// `trace`: the trace of the request, if it is sampled, and the sender's span.
     pub trace: Option<TraceContext>,
 }
@@ -98,6 +100,9 @@ impl Envelope {
         if self.wants_rate {
             let _ = text.write_all(b";rate");
         }
+        if self.reads_bits {
+            let _ = text.write_all(b";bits");
+        }
         if let Some(trace) = self.trace {
             let _ = write!(text, ";trace={trace}");
         }
@@ -124,6 +129,7 @@ impl Envelope {
                 b"epoch" => envelope.epoch = NonZeroU64::new(number()?),
                 b"charged" => envelope.is_charged = true,
                 b"rate" => envelope.wants_rate = true,
+                b"bits" => envelope.reads_bits = true,
                 // One that this release does not understand is no reason to refuse the request.
                 b"trace" => envelope.trace = value.and_then(TraceContext::parse),
                 [b'!', ..] => return Err(EnvelopeError::Unknown { field: head(field) }),
@@ -173,10 +179,11 @@ mod tests {
             epoch in 0..=i64::MAX as u64,
             is_charged in any::<bool>(),
             wants_rate in any::<bool>(),
+            reads_bits in any::<bool>(),
             trace in prop::option::of((1_u128.., 1_u64..)),
         ) {
             let trace = trace.map(|(trace, span)| TraceContext { trace, span });
-            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate, trace };
+            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged, wants_rate, reads_bits, trace };
             let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
             let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
             writer.array(1);

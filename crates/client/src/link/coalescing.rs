@@ -100,6 +100,7 @@ impl Coalesced {
         }
         let envelope = Envelope {
             wants_rate,
+            reads_bits: computation.is_some(),
             trace: first.trace.as_deref().copied(),
             ..Envelope::with_timeout_ms(self.timeout_ms)
         };

@@ -151,7 +151,7 @@ impl Source for Memory {
             .collect();
         let partial = query
             .computation()
-            .apply(&sets, &mut Budget::of_ids(1_000_000))
+            .apply_for_merge(&sets, &mut Budget::of_ids(1_000_000))
             .unwrap();
         Ok(query.merge(&partial, &mut Budget::of_ids(1_000_000)).unwrap())
     }

@@ -128,17 +128,19 @@ impl Sets {
         }
     }
 
-    /// Computes over keys of the version at an index, which is open here, and its later events.
+    /// Computes over keys of the version at an index, which is open here, and its later events. Dense unions are bits if the caller
+    /// merges the answer and reads them.
     ///
     /// # Errors
     /// The error to answer with.
-    pub(crate) fn here(&self, version: u16, keys: &[Bytes], what: &What) -> Result<Elements, String> {
+    pub(crate) fn here(&self, version: u16, keys: &[Bytes], what: &What, reads_bits: bool) -> Result<Elements, String> {
         let (overlay, version) = (self.catalog.overlay(version), self.catalog.version(version));
         loop {
             let mut may_go_on = || self.stop.may_go_on();
             let mut budget = Budget::new(self.limits.ids_max, &mut may_go_on);
             let event = |key: &Bytes| self.event(overlay, key);
-            if let Some(done) = over_version(version, keys, event, what, self.limits.input_bytes_max, &mut budget)? {
+            let asked = (what, reads_bits);
+            if let Some(done) = over_version(version, keys, event, asked, self.limits.input_bytes_max, &mut budget)? {
                 return Ok(done);
             }
         }
@@ -167,7 +169,7 @@ impl Keys for Sets {
         };
         let own = async {
             match open.filter(|_| !here.is_empty()) {
-                Some(version) => self.here(version, &of(&here), &part(&here)),
+                Some(version) => self.here(version, &of(&here), &part(&here), true),
                 None => Ok(Elements::new()),
             }
         };
@@ -238,7 +240,7 @@ fn over_version(
     version: &Version,
     keys: &[Bytes],
     event: impl Fn(&Bytes) -> Result<Option<Option<Bytes>>, String>,
-    what: &What,
+    (what, reads_bits): (&What, bool),
     input_bytes_max: usize,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Elements>, String> {
@@ -290,7 +292,7 @@ fn over_version(
             .map(|value| value.as_deref().map(Bytes::copy_from_slice))
             .collect()),
         What::Computation(Computation::Select(selection)) => select(&values, selection),
-        What::Computation(computation) => over_sets(version, &values, computation, budget),
+        What::Computation(computation) => over_sets(version, &values, computation, reads_bits, budget),
     };
     match values.iter().flatten().all(KeyValue::is_intact) {
         true => elements.map(Some),
@@ -302,6 +304,7 @@ fn over_sets(
     version: &Version,
     values: &[Option<KeyValue<'_>>],
     computation: &Computation,
+    reads_bits: bool,
     budget: &mut Budget<'_>,
 ) -> Result<Elements, String> {
     let manifest = version.manifest();
@@ -312,9 +315,10 @@ fn over_sets(
         ));
     }
     let sets = values.iter().map(|value| value.as_ref().map(KeyValue::set).transpose());
-    let partial = sets
-        .collect::<Result<Vec<_>, _>>()
-        .and_then(|sets| computation.apply(&sets, budget));
+    let partial = sets.collect::<Result<Vec<_>, _>>().and_then(|sets| match reads_bits {
+        true => computation.apply_for_merge(&sets, budget),
+        false => computation.apply(&sets, budget),
+    });
     let partial = partial.map_err(refused)?;
     Ok(partial.into_iter().map(|element| element.map(Bytes::from)).collect())
 }
@@ -330,7 +334,7 @@ fn select(values: &[Option<KeyValue<'_>>], selection: &[u8]) -> Result<Elements,
 }
 
 /// The error to answer with. Its code says whether another node would answer otherwise.
-fn refused(error: IdsError) -> String {
+pub(crate) fn refused(error: IdsError) -> String {
     let code = match error {
         IdsError::Stopped => "TIMEOUT",
         IdsError::TooMany { .. } => "LIMIT",

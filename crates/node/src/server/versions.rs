@@ -53,6 +53,8 @@ pub(in crate::server) struct Pinned {
     pub(in crate::server) timeout_ms: Option<u64>,
     /// Whether the reply begins with the node's rate of requests.
     pub(in crate::server) wants_rate: bool,
+    /// Whether the sender reads dense unions as bits.
+    pub(in crate::server) reads_bits: bool,
 }
 
 impl Pinned {
@@ -88,6 +90,7 @@ impl Pinned {
             version,
             timeout_ms: envelope.timeout_ms,
             wants_rate: envelope.wants_rate,
+            reads_bits: envelope.reads_bits,
         })
     }
 }

@@ -106,7 +106,12 @@ pub(super) async fn compute(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<()
     let shared_of_work = Arc::clone(shared);
     let work = async move |stop| {
         let sets = Sets::new(shared_of_work, catalog, pinned.store, stop);
-        sets.here(pinned.version, &keys, &What::Computation(computation))
+        sets.here(
+            pinned.version,
+            &keys,
+            &What::Computation(computation),
+            pinned.reads_bits,
+        )
     };
     let elements = shared.compute.run(deadline(call, pinned.timeout_ms), work).await;
     let elements = elements.map_err(NoResult::refusal)??;

@@ -164,6 +164,7 @@ impl Window {
             version,
             timeout_ms,
             wants_rate,
+            ..
         } = Pinned::parse(argument, admission.session, admission.catalog)?;
         if (5..arguments.len()).any(|at| argument(at).is_empty()) {
             return Err(refusal::EMPTY_KEY.into());

@@ -88,6 +88,7 @@ impl ReplicaRequest {
             epoch: self.epoch,
             is_charged: matches!(self.operation, ReplicaOperation::Put { is_charged: true, .. }),
             wants_rate: false,
+            reads_bits: false,
             trace,
         };
         let head = |writer: &mut Reply<'_>, rest: usize| {
