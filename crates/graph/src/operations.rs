@@ -157,7 +157,9 @@ pub async fn network(source: &impl Source, relation: Relation<'_>, id: u64, ask:
     }
     let mut second = ids(source.query(relation.keys(&first), SetQuery::Union, ask).await?);
     remove(&mut second, &first);
-    remove(&mut second, &[id]);
+    if let Ok(place) = second.binary_search(&id) {
+        second.remove(place);
+    }
     Network::new(&first, &second)
 }
 
@@ -332,7 +334,7 @@ fn error_text(error: IdsError) -> String {
 }
 
 /// Removes ids from others, all in ascending order.
-fn remove(from: &mut Vec<u64>, ids: &[u64]) {
+pub(crate) fn remove(from: &mut Vec<u64>, ids: &[u64]) {
     let mut rest = ids;
     from.retain(|id| {
         while let [first, others @ ..] = rest

@@ -10,6 +10,7 @@ use super::expression::Row;
 use super::operators::{Followed, Reach, ReachLength};
 use super::run::{BATCH, Run, vertex_at, with};
 use super::value::{Edge, Value};
+use crate::operations::remove;
 use crate::{Ask, Source, keys};
 
 impl<S: Source> Run<'_, S> {
@@ -109,20 +110,21 @@ impl<S: Source> Run<'_, S> {
     ) -> Result<Vec<u64>, String> {
         let first = self.united(relations, &[from]).await?;
         let mut all = first.clone();
-        let mut last = first.clone();
+        let mut new = first.clone();
         let mut second = Vec::new();
         for length in 1..most {
-            let new: Vec<u64> = last.iter().copied().filter(|&id| id != from).collect();
-            last = self.united(relations, &new).await?;
-            if length == 1 {
-                second.clone_from(&last);
+            new.retain(|&id| id != from);
+            let reached = self.united(relations, &new).await?;
+            let with_reached = merged(&all, &reached);
+            if length + 1 < most {
+                // A vertex that was reached before leads to no new ones.
+                new.clone_from(&reached);
+                remove(&mut new, &all);
             }
-            let before = std::mem::take(&mut all);
-            all = [&before[..], &last].concat();
-            all.sort_unstable();
-            all.dedup();
-            // A vertex that was reached before leads to no new ones.
-            last.retain(|id| before.binary_search(id).is_err());
+            all = with_reached;
+            if length == 1 {
+                second = reached;
+            }
         }
         let place = all.binary_search(&from);
         let belongs = with_start || first.binary_search(&from).is_ok() || {
@@ -140,6 +142,13 @@ impl<S: Source> Run<'_, S> {
 
     /// Whether two different edges lead from a vertex and back.
     async fn returns(&mut self, one: &[Followed], two: &[Followed], from: u64) -> Result<bool, String> {
+        // Two vertices have one edge of a symmetric type, which leads back, too.
+        if let ([one], [two]) = (one, two)
+            && one.edge_type.symmetric
+            && one.name == two.name
+        {
+            return Ok(false);
+        }
         let back: Vec<Followed> = two.iter().map(Followed::reversed).collect();
         let there = self.lists(one, vec![from]).await?;
         let back_again = self.lists(&back, vec![from]).await?;
@@ -197,4 +206,49 @@ fn keys_of(relations: &[Followed], of: &[u64]) -> Vec<Bytes> {
         }
     }
     keys
+}
+
+/// The ids of two lists, which ascend like the result. What the longer one has between two ids of the shorter one is copied at once.
+fn merged(one: &[u64], other: &[u64]) -> Vec<u64> {
+    let (short, mut long) = if one.len() < other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let mut all = Vec::with_capacity(one.len() + other.len());
+    for &id in short {
+        // Steps that double, then a search: near places are found soon.
+        let mut step = 1;
+        while long.get(step).is_some_and(|&ahead| ahead < id) {
+            step *= 2;
+        }
+        let below = long[..step.min(long.len())].partition_point(|&other| other < id);
+        all.extend_from_slice(&long[..below]);
+        long = &long[below..];
+        if long.first() != Some(&id) {
+            all.push(id);
+        }
+    }
+    all.extend_from_slice(long);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::btree_set;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn merged_ids_are_those_of_both(one in btree_set(0..300_u64, 0..200), other in btree_set(0..300_u64, 0..20)) {
+            let expected: Vec<u64> = one.union(&other).copied().collect();
+            let list = |ids: &BTreeSet<u64>| ids.iter().copied().collect::<Vec<_>>();
+            prop_assert_eq!(&merged(&list(&one), &list(&other)), &expected);
+            prop_assert_eq!(&merged(&list(&other), &list(&one)), &expected);
+        }
+    }
 }
