@@ -144,6 +144,143 @@ fn every_operation_explains_how_it_found_its_answer() {
 }
 
 #[test]
+fn common_vertices_by_ids_are_those_of_the_lists() {
+    let (dir, dev) = cluster();
+    // Two vertices with long lists, the odd numbers of which are in both.
+    let edges: String = (0..6000)
+        .map(|other| match other % 2 {
+            0 => format!("ann,v{other}\n"),
+            _ => format!("ann,v{other}\nbob,v{other}\n"),
+        })
+        .collect();
+    let file = dir.path().join("pairs.csv");
+    std::fs::write(&file, format!("from,to\n{edges}cid,v1\n")).unwrap();
+    let arguments = [
+        "push",
+        "pairs",
+        file.to_str().unwrap(),
+        "--edges",
+        "from,to",
+        "--type",
+        "E",
+        "--symmetric",
+    ];
+    dev.done(&[&arguments[..], &["--create"]].concat());
+    let mut all = addresses(&dev, "node");
+    all.extend(addresses(&dev, "router"));
+    for (name, address) in all {
+        let redis = &mut connect(&address);
+        let ids: Vec<String> = ask(
+            redis,
+            "MGET pairs:id:ann pairs:id:bob pairs:id:cid pairs:id:v1 pairs:id:v2",
+            &[],
+        );
+        let [ann, bob, cid, one, two] = &ids[..] else {
+            panic!("{ids:?}")
+        };
+        // The first question reads the description, and the others are answered at once.
+        for _ in 0..3 {
+            for (a, b) in [(ann, bob), (ann, cid), (cid, bob), (one, two), (cid, two)] {
+                let lists = [format!("pairs:out:E{{{a}}}"), format!("pairs:out:E{{{b}}}")];
+                let expected: Vec<String> = ask(redis, "SINTER", &lists);
+                let both = [a.clone(), b.clone()];
+                let common: Vec<String> = ask(redis, "FONDACO.GRAPH COMMON IDS pairs E", &both);
+                assert_eq!(common, expected, "{name}: {a} and {b}");
+                let has_common: bool = ask(redis, "FONDACO.GRAPH HASCOMMON IDS pairs E", &both);
+                assert_eq!(has_common, !expected.is_empty(), "{name}: {a} and {b}");
+            }
+            let nothing: Vec<String> = ask(
+                redis,
+                "FONDACO.GRAPH COMMON IDS pairs E",
+                &[ann.clone(), "999999".into()],
+            );
+            assert!(nothing.is_empty(), "{name}: {nothing:?}");
+            for limited in ["LIMIT 2999", "LIMIT 0"] {
+                let words = format!("FONDACO.GRAPH COMMON IDS {limited} pairs E {ann} {bob}");
+                refused(redis, &words.split(' ').collect::<Vec<_>>(), "LIMIT");
+            }
+            refused(
+                redis,
+                &["FONDACO.GRAPH", "COMMON", "IDS", "pairs", "E", "ann", "bob"],
+                "is not an id",
+            );
+        }
+        assert_eq!(
+            ask::<Vec<String>>(
+                redis,
+                "FONDACO.GRAPH COMMON IDS LIMIT 3000 pairs E",
+                &[ann.clone(), bob.clone()]
+            )
+            .len(),
+            3000
+        );
+        // Two edges, and not back to the vertex itself: the lists of all 6000 neighbours are united where they are.
+        let count = "MATCH (a {name: 'ann'})-[:E*1..2]-(b) RETURN count(DISTINCT b)";
+        let (_, rows, _): (Vec<String>, Vec<Vec<String>>, Vec<String>) =
+            ask(redis, "GRAPH.RO_QUERY pairs", &[count.into()]);
+        assert_eq!(rows, [["6002"]], "{name}");
+        let network: Vec<Vec<u64>> = ask(redis, "FONDACO.GRAPH NETWORK IDS pairs E", std::slice::from_ref(bob));
+        assert_eq!((network[0].len(), network[1].len()), (3000, 2), "{name}");
+        let network: Vec<Vec<u64>> = ask(redis, "FONDACO.GRAPH NETWORK IDS pairs E", std::slice::from_ref(one));
+        assert_eq!((network[0].len(), network[1].len()), (3, 5999), "{name}");
+    }
+}
+
+#[test]
+fn dense_parts_of_unions_are_merged_at_router_and_nodes() {
+    const HUBS: u64 = 20;
+    const LEAVES: u64 = 2000;
+    let (dir, dev) = cluster();
+    // Each hub has nearly all leaves, so that the lists of any two of them are sent as bits. One leaf has one hub only.
+    let mut edges = String::from("from,to\nh0,only\n");
+    for hub in 0..HUBS {
+        edges.push_str(&format!("root,h{hub}\n"));
+        let leaves = (0..LEAVES).filter(|leaf| leaf % HUBS != hub);
+        edges.extend(leaves.map(|leaf| format!("h{hub},leaf{leaf}\n")));
+    }
+    let file = dir.path().join("fan.csv");
+    std::fs::write(&file, edges).unwrap();
+    let file = file.to_str().unwrap();
+    dev.done(&[
+        "push",
+        "fan",
+        file,
+        "--edges",
+        "from,to",
+        "--type",
+        "E",
+        "--symmetric",
+        "--create",
+    ]);
+    let mut all = addresses(&dev, "node");
+    all.extend(addresses(&dev, "router"));
+    for (name, address) in all {
+        let redis = &mut connect(&address);
+        let id = |name: String| format!("fan:id:{name}");
+        let hubs: Vec<String> = ask(
+            redis,
+            "MGET",
+            &(0..HUBS).map(|hub| id(format!("h{hub}"))).collect::<Vec<_>>(),
+        );
+        let lists: Vec<String> = hubs.iter().map(|id| format!("fan:out:E{{{id}}}")).collect();
+        let leaves = (0..LEAVES).map(|leaf| id(format!("leaf{leaf}")));
+        let mut expected: Vec<u64> = ask(
+            redis,
+            "MGET",
+            &leaves.chain([id("root".into()), id("only".into())]).collect::<Vec<_>>(),
+        );
+        let only = expected[expected.len() - 1];
+        expected.sort_unstable();
+        assert_eq!(ask::<Vec<u64>>(redis, "FONDACO.IDS UNION", &lists), expected, "{name}");
+        assert_eq!(ask::<Vec<u64>>(redis, "SDIFF", &lists), [only], "{name}");
+        let count = "MATCH (a {name: 'root'})-[:E*1..2]-(b) RETURN count(DISTINCT b)";
+        let (_, rows, _): (Vec<String>, Vec<Vec<String>>, Vec<String>) =
+            ask(redis, "GRAPH.RO_QUERY fan", &[count.into()]);
+        assert_eq!(rows, [[(HUBS + LEAVES + 1).to_string()]], "{name}");
+    }
+}
+
+#[test]
 fn queries_over_http_have_objects_for_vertices_and_edges() {
     let (_dir, dev) = cluster();
     let query = json!({

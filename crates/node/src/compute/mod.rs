@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::forward::peers;
 use crate::server::ServerState;
 
-pub(crate) use sets::{Limits, Sets};
+pub(crate) use sets::{Limits, Sets, refused};
 
 /// The stack of a thread that computes: each step of a query calls the next one. It takes memory only as far as it is used.
 const STACK_BYTES: usize = 64 << 20;

@@ -28,7 +28,7 @@ use networks::{Kept, Name};
 pub(crate) use changes::{Change, Changed, change};
 pub(crate) use events::change_by_events;
 pub(crate) use networks::Networks;
-pub(crate) use operation::{Answered, Operation, Question};
+pub(crate) use operation::{Answered, Listed, Operation, Question, id_of, limited};
 
 /// The state that all queries of this process share.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl Graphs {
         }
     }
 
-    fn described(&self, version: StoreVersion) -> Option<Arc<Description>> {
+    /// The description of a version, if it was read already.
+    pub(crate) fn described(&self, version: StoreVersion) -> Option<Arc<Description>> {
         let known = self.descriptions.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(of, _)| *of == version);
         found.map(|(_, description)| Arc::clone(description))

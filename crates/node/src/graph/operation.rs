@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use fondaco_graph::keys::{self, Direction};
 use fondaco_graph::{Ask, Relation, Selection, Source, Vertex, Way, common, distances, has_common, shortest_path};
-use fondaco_ids::{SetAnswer, SetQuery};
+use fondaco_ids::{IdSet, SetAnswer, SetQuery};
 
 use super::Graph;
 
@@ -69,16 +69,25 @@ impl Operation {
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answered {
-    /// Vertices, by name or by id as text; `None` if there is no path.
-    Vertices(Option<Vec<Bytes>>),
+    /// Vertices; `None` if there is no path.
+    Vertices(Option<Listed>),
     /// Two lists of vertices.
-    Two([Vec<Bytes>; 2]),
+    Two([Listed; 2]),
     /// Numbers; `None` beyond three edges, and of unknown vertices.
     Numbers(Vec<Option<u64>>),
     /// Yes or no.
     Flag(bool),
     /// How the answer was found.
     Lines(Vec<String>),
+}
+
+/// Vertices as they are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// By their ids.
+    Ids(Vec<u64>),
+    /// By their names.
+    Names(Vec<Bytes>),
 }
 
 /// Carries a question out.
@@ -125,7 +134,7 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
                 Vec::new()
             };
             lines.push(format!("one list of {} vertices (one node)", found.len()));
-            Answered::Vertices(Some(graph.error_reply(&limited(found, question)?, question).await?))
+            Answered::Vertices(Some(graph.listed(limited(found, question)?, question).await?))
         }
         Operation::Size => {
             let network = network_of().await?;
@@ -136,11 +145,16 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
         }
         Operation::Network => {
             let network = network_of().await?;
-            let first = limited(network.first().iter().collect(), question)?;
-            let second = limited(network.second().iter().collect(), question)?;
+            let decoded = |set: IdSet<'_>| {
+                let mut ids = Vec::new();
+                set.decode_into(&mut ids);
+                ids
+            };
+            let first = limited(decoded(network.first()), question)?;
+            let second = limited(decoded(network.second()), question)?;
             Answered::Two([
-                graph.error_reply(&first, question).await?,
-                graph.error_reply(&second, question).await?,
+                graph.listed(first, question).await?,
+                graph.listed(second, question).await?,
             ])
         }
         Operation::Distances => {
@@ -160,14 +174,14 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
                 "lists of the vertices before the last, if it is not next to the first (non-union, one group)".into(),
             );
             match shortest_path(source, relation, (first, &network), to).await? {
-                Some(path) => Answered::Vertices(Some(graph.error_reply(&path, question).await?)),
+                Some(path) => Answered::Vertices(Some(graph.listed(path, question).await?)),
                 None => Answered::Vertices(None),
             }
         }
         Operation::Common => {
             let found = common(source, relation, &graph.description, (first, known(1)?)).await?;
             lines.push(way(found.way));
-            Answered::Vertices(Some(graph.error_reply(&limited(found.ids, question)?, question).await?))
+            Answered::Vertices(Some(graph.listed(limited(found.ids, question)?, question).await?))
         }
         Operation::HasCommon => {
             let (found, found_by) = has_common(source, relation, &graph.description, (first, known(1)?)).await?;
@@ -180,38 +194,31 @@ async fn answer(graph: &Graph, question: &Question, lines: &mut Vec<String>) -> 
 impl Graph {
     /// The ids of the question's vertices; `None` of a name that no vertex has.
     async fn ids(&self, question: &Question) -> Result<Vec<Option<u64>>, String> {
-        let id = |text: &[u8]| {
-            str::from_utf8(text)
-                .ok()?
-                .parse()
-                .ok()
-                .filter(|&id| id <= fondaco_ids::ID_MAX)
-        };
         if question.as_ids {
             let ids = question.vertices.iter();
-            let ids = ids.map(|text| id(text).map(Some).ok_or_else(|| not_an_id(text)));
+            let ids = ids.map(|text| id_of(text).map(Some).ok_or_else(|| not_an_id(text)));
             return ids.collect();
         }
         let keys = question.vertices.iter().map(|name| keys::id(name).into()).collect();
         let ids = self.source.values(keys).await?.into_iter();
         let ids = ids.map(|value| {
             value
-                .map(|value| id(&value).ok_or_else(|| not_an_id(&value)))
+                .map(|value| id_of(&value).ok_or_else(|| not_an_id(&value)))
                 .transpose()
         });
         ids.collect()
     }
 
-    /// Vertices as they are answered: by name, or by id.
-    async fn error_reply(&self, ids: &[u64], question: &Question) -> Result<Vec<Bytes>, String> {
+    /// Vertices as the question wants them: by name, or by id.
+    async fn listed(&self, ids: Vec<u64>, question: &Question) -> Result<Listed, String> {
         if question.as_ids {
-            return Ok(ids.iter().map(|id| Bytes::from(id.to_string())).collect());
+            return Ok(Listed::Ids(ids));
         }
         let selection = Selection {
             with_properties: true,
             ..Selection::default()
         };
-        let records = self.source.select(ids, &selection).await?;
+        let records = self.source.select(&ids, &selection).await?;
         let name = |(id, record): (&u64, Option<Bytes>)| -> Result<Bytes, String> {
             let vertex: Option<Vertex> = record
                 .map(|record| serde_json::from_slice(&record))
@@ -223,11 +230,22 @@ impl Graph {
                 None => id.to_string().into(),
             })
         };
-        ids.iter().zip(records).map(name).collect()
+        let names = ids.iter().zip(records).map(name).collect::<Result<_, _>>();
+        Ok(Listed::Names(names?))
     }
 }
 
-fn limited(ids: Vec<u64>, question: &Question) -> Result<Vec<u64>, String> {
+/// The id that a text is.
+pub(crate) fn id_of(text: &[u8]) -> Option<u64> {
+    let id = str::from_utf8(text).ok()?.parse::<u64>().ok()?;
+    (id <= fondaco_ids::ID_MAX).then_some(id)
+}
+
+/// The vertices of an answer, which is no longer than the question allows.
+///
+/// # Errors
+/// The error to answer with.
+pub(crate) fn limited(ids: Vec<u64>, question: &Question) -> Result<Vec<u64>, String> {
     match ids.len() <= question.limit {
         true => Ok(ids),
         false => Err(format!(

@@ -1,11 +1,13 @@
 //! Graphs: `FONDACO.GRAPH` for what social networks ask, openCypher as FalkorDB's clients send it, and `FONDACO.EDGE` and
 //! `FONDACO.VERTEX`, which change versioned ones.
 
+mod at_once;
 mod changes;
 mod cypher;
 mod falkor;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_catalog::{Setting, StoreId};
@@ -17,7 +19,7 @@ pub(super) use changes::{edge, vertex};
 pub(super) use cypher::{explain, query};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
-use crate::graph::{self, Answer, Answered, Asked, Operation, Question};
+use crate::graph::{self, Answer, Answered, Asked, Listed, Operation, Question};
 use crate::server::refusal;
 
 /// `GRAPH.LIST`: the graphs that the client may read.
@@ -40,7 +42,15 @@ pub(super) async fn own(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Re
         call.context.shared.settings.get(Setting::GraphRowsMax) as usize,
     )?;
     let store = graph_named(call, name, question.vertices.len())?;
-    if let Answer::Question(answered) = ask(call, store, Asked::Question(question), None).await? {
+    let began = Instant::now();
+    let longest_ms = call.context.shared.settings.get(Setting::GraphTimeoutMs);
+    let deadline = began + Duration::from_millis(longest_ms);
+    if let Some(answered) = at_once::answer(call, store, &question, deadline).await {
+        write(&answered?, reply);
+        return Ok(());
+    }
+    let left_ms = longest_ms.saturating_sub(began.elapsed().as_millis() as u64);
+    if let Answer::Question(answered) = ask(call, store, Asked::Question(question), Some(left_ms)).await? {
         write(&answered, reply);
     }
     Ok(())
@@ -123,9 +133,15 @@ fn parse<'a>(arguments: &[&'a [u8]], limit_max: usize) -> Result<(Question, &'a 
 }
 
 fn write(answered: &Answered, reply: &mut Reply<'_>) {
-    let list = |vertices: &[Bytes], reply: &mut Reply<'_>| {
-        reply.array(vertices.len());
-        vertices.iter().for_each(|vertex| reply.bulk(vertex));
+    let list = |vertices: &Listed, reply: &mut Reply<'_>| match vertices {
+        Listed::Ids(ids) => {
+            reply.array(ids.len());
+            ids.iter().for_each(|&id| reply.bulk_decimal(id));
+        }
+        Listed::Names(names) => {
+            reply.array(names.len());
+            names.iter().for_each(|name| reply.bulk(name));
+        }
     };
     match answered {
         Answered::Vertices(Some(vertices)) => list(vertices, reply),
