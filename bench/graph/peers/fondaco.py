@@ -23,9 +23,9 @@ class Fondaco(Peer):
     name = "fondaco"
     method = {
         "load": "fondaco push of the Parquet files, names and all",
-        "network": "GRAPH.RO_QUERY with count(DISTINCT b) (size), FONDACO.GRAPH NETWORK IDS (members); no cache of networks",
+        "network": "GRAPH.RO_QUERY with count(DISTINCT b) (size), FONDACO.GRAPH NETWORK IDS (members), by id; no cache of networks",
         "badges": "FONDACO.GRAPH DISTANCES",
-        "common": "FONDACO.GRAPH COMMON IDS",
+        "common": "FONDACO.GRAPH COMMON IDS, by ids",
     }
 
     def start(self):
@@ -85,6 +85,7 @@ class Fondaco(Peer):
             client.config_set("graph-timeout-ms", 600_000)
             client.config_set("forward-timeout-ms", 60_000)
         self.names = self.read_names()
+        self.id_of = {number: id for id, number in self.names.items()}
 
     def read_names(self):
         """The number of each vertex, by its id: the peers know vertices by number alone."""
@@ -116,8 +117,7 @@ class Fondaco(Peer):
         return int(reply[1][0][0])
 
     def network_members(self, source):
-        id = self.client.get(f"{GRAPH}:id:v{source}")
-        first, second = self.client.execute_command("FONDACO.GRAPH", "NETWORK", "IDS", GRAPH, EDGE_TYPE, id)
+        first, second = self.client.execute_command("FONDACO.GRAPH", "NETWORK", "IDS", GRAPH, EDGE_TYPE, self.id_of[source])
         return first + second
 
     def badges(self, source, targets):
@@ -126,8 +126,7 @@ class Fondaco(Peer):
         return [-1 if distance is None else int(distance) for distance in reply]
 
     def common(self, a, b):
-        a, b = self.client.mget([f"{GRAPH}:id:v{a}", f"{GRAPH}:id:v{b}"])
-        return self.client.execute_command("FONDACO.GRAPH", "COMMON", "IDS", GRAPH, EDGE_TYPE, a, b)
+        return self.client.execute_command("FONDACO.GRAPH", "COMMON", "IDS", GRAPH, EDGE_TYPE, self.id_of[a], self.id_of[b])
 
     def ids(self, members):
         return [self.names[int(member)] for member in members]
