@@ -8,6 +8,7 @@ append-only file synced every second, and no copies. Needs redis-server and the 
 """
 
 import argparse
+import random
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ from peers.processes import directory_bytes, free_port, start, stop, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 HUB, SMALL = 30_000, 100
 CHANGES, READS, BATCH = 500, 50, 500
+VERTICES, LOADED, LOADED_BATCH = 2_000, 200_000, 2_000
 
 
 class Fondaco:
@@ -113,6 +115,26 @@ def measure(peer):
     return rows
 
 
+def measure_load(peer):
+    """Loads random edges between vertices that are there, so that the figures are those of edges alone."""
+    names = [f"v{number}" for number in range(VERTICES)]
+    peer.add(list(zip(names, names[1:] + names[:1])))
+    chosen = random.Random(7)
+    edges = set()
+    while len(edges) < LOADED:
+        edges.add(tuple(sorted(chosen.sample(range(VERTICES), 2))))
+    edges = [(names[one], names[other]) for one, other in edges]
+    chosen.shuffle(edges)
+    began = time.perf_counter()
+    for first in range(0, LOADED, LOADED_BATCH):
+        peer.add(edges[first : first + LOADED_BATCH])
+    loaded = f"{LOADED} random edges of {VERTICES} known vertices"
+    rows = {f"{loaded}, {LOADED_BATCH} at a time, edges/s": (LOADED / (time.perf_counter() - began),)}
+    stop(peer.process)
+    rows[f"{loaded}, bytes on disk for each"] = (directory_bytes(peer.data) / LOADED,)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fondaco", default=str(ROOT / "target/release/fondaco"))
@@ -122,9 +144,14 @@ def main():
     peers = []
     try:
         measured = []
-        for make in (lambda: Fondaco(options.fondaco, work), lambda: Redis(work)):
-            peers.append(make())
-            measured.append(measure(peers[-1]))
+        for make in (lambda at: Fondaco(options.fondaco, at), Redis):
+            rows = {}
+            for measuring in (measure, measure_load):
+                place = work / measuring.__name__
+                place.mkdir(exist_ok=True)
+                peers.append(make(place))
+                rows |= measuring(peers[-1])
+            measured.append(rows)
     finally:
         for peer in peers:
             stop(peer.process)

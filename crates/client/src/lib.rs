@@ -49,6 +49,7 @@ mod ask;
 mod asks;
 mod backoff;
 mod builder;
+mod bulk_write;
 mod client;
 mod clock;
 mod driver;

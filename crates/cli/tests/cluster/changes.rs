@@ -219,6 +219,33 @@ fn acknowledged_changes_stay_while_nodes_come_and_go() {
     assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
 }
 
+/// More edges than one part, each of them twice, also while a node is away.
+#[test]
+fn many_edges_are_changed_at_once() {
+    let (_dir, dev) = cluster();
+    let router = &mut connect(addresses(&dev, "router").values().next().unwrap());
+    let edges = |operation: &str, numbers: std::ops::Range<u32>| {
+        let pairs = numbers.map(|number| format!(" hub v{number} v{number} hub v{number} w{}", number % 7));
+        format!("FONDACO.EDGE {operation} social KNOWS{}", pairs.collect::<String>())
+    };
+    change_among_others(router, &edges("ADD", 0..400));
+    assert_eq!(neighbours(router, "social KNOWS hub").len(), 400);
+    assert_eq!(neighbours(router, "social KNOWS w0").len(), 58);
+    assert_eq!(neighbours(router, "social KNOWS v7"), names(&["hub", "w0"]));
+    dev.http_post("/v1/dev/members/node-2/stop", serde_json::json!({}));
+    change_among_others(router, &edges("REMOVE", 0..300));
+    change_among_others(router, &edges("ADD", 400..700));
+    assert_eq!(neighbours(router, "social KNOWS hub").len(), 400);
+    dev.http_post("/v1/dev/members/node-2/start", serde_json::json!({}));
+    until("all nodes answer alike", || {
+        addresses(&dev, "node").values().all(|address| {
+            let node = &mut connect(address);
+            rows(node, "MATCH ({name: 'hub'})-[:KNOWS]-(b) RETURN count(b)") == [["400"]]
+        })
+    });
+    assert!(dev.done(&["graph", "repair", "social"]).starts_with("0 edges"));
+}
+
 fn check(redis: &mut redis::Connection, edges: &BTreeMap<(u32, u32), bool>) {
     for vertex in 0..8 {
         let there = |(from, to): (u32, u32)| edges.get(&(from, to)) == Some(&true);

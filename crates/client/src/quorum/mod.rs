@@ -19,6 +19,7 @@ pub use counts::{QuorumCounters, QuorumCounts};
 pub use get::Get;
 pub use no_quorum::{MissingReplica, NoQuorum, QuorumPart, WriteFate};
 pub use replicas::Home;
+pub(crate) use replicas::SettledReplicas;
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use write::{Intent, Write, WriteTimes, Written};
 

@@ -1,14 +1,18 @@
 //! The replicas of a key of a versioned store, in the order in which a coordinator asks them.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{self, KEEPERS_MAX, Quorums, VersionedSettings};
 use fondaco_model::{NodeId, Slot, StoreName};
 use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaRequest};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::write::Intent;
 use crate::error::ClientError;
 use crate::read::{Directory, Member};
 
@@ -32,6 +36,54 @@ pub(super) struct Store {
     pub(super) settings: VersionedSettings,
     /// The quorums of the nodes that take writes besides the owners.
     pub(super) joint: Quorums,
+}
+
+/// The replicas of a key whose write needs no hint and no second table: all of them are expected to answer, they are enough for the
+/// store's quorums, and no plan changes them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SettledReplicas {
+    store: StoreName,
+    store_id: u16,
+    /// The epoch of the routing table that they are from.
+    epoch: u64,
+    /// The replicas. The first one takes the write.
+    pub(crate) nodes: Nodes,
+}
+
+impl SettledReplicas {
+    /// The settled replicas of a key that is to be written; `None` if they are not settled.
+    pub(crate) fn of(key: &WireKey, intent: &Intent, home: &Home, directory: &Directory) -> Option<Self> {
+        let store = Store::of(directory, key.store()).ok()?;
+        let mut nodes = store.owners(directory, key.slot());
+        let settings = &store.settings;
+        let is_quorum = nodes.len() as u32 >= settings.writes
+            && home.other_zones(nodes.iter().copied(), directory) >= settings.zone_writes;
+        let are_well = nodes.iter().all(|&node| is_well(directory, node));
+        if !is_quorum || !are_well || store.joint_owners(directory, key.slot()).is_some() {
+            return None;
+        }
+        // As in every write: coordinators that change one value meet at the first replica of the table.
+        if !matches!(intent, Intent::Unchanged(_)) {
+            home.nearest_first(&mut nodes, directory);
+        }
+        Some(Self {
+            store: store.name,
+            store_id: store.id,
+            epoch: directory.topology().epoch,
+            nodes,
+        })
+    }
+
+    /// A request to one of them, which is counted under their table.
+    pub(crate) fn request(&self, operation: ReplicaOperation, timeout: Duration) -> ReplicaRequest {
+        ReplicaRequest {
+            store_id: self.store_id,
+            store: self.store.clone(),
+            timeout_ms: timeout.as_millis() as u64,
+            epoch: NonZeroU64::new(self.epoch),
+            operation,
+        }
+    }
 }
 
 impl Store {
@@ -175,4 +227,72 @@ pub(super) fn hint_keepers(
 /// Whether a node is expected to answer.
 pub(super) fn is_well(directory: &Directory, node: NodeId) -> bool {
     directory.member(node).is_some_and(Member::is_well)
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_model::cluster::{TopologyNode, TopologyStore};
+    use fondaco_model::versioned::VectorClock;
+    use fondaco_model::{PartitionCount, PartitionId};
+
+    use super::*;
+    use crate::read::HealthPolicy;
+
+    fn id(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    /// One partition on three nodes, each in a zone of its own.
+    fn topology() -> Topology {
+        let node = |number: u32| (id(number), TopologyNode::live("a:1", format!("zone-{number}")));
+        let store = TopologyStore::versioned(3, VersionedSettings::of(3));
+        Topology::first(
+            PartitionCount::ONE,
+            vec![vec![id(2), id(1), id(3)]],
+            (1..=3).map(node),
+            [("v".parse().unwrap(), store)],
+        )
+    }
+
+    fn settled(topology: Topology, intent: &Intent) -> Option<Vec<NodeId>> {
+        let home = Home::of(&topology, Some(id(3)), None);
+        let directory = Directory::new(Arc::new(topology), None, HealthPolicy::default(), None);
+        let key = WireKey::new(&"v".parse().unwrap(), b"k").unwrap();
+        let found = SettledReplicas::of(&key, intent, &home, &directory);
+        found.map(|replicas| replicas.nodes.to_vec())
+    }
+
+    #[test]
+    fn the_nearest_replica_takes_a_write_and_the_first_one_a_change() {
+        let context = VectorClock::new();
+        let write = settled(topology(), &Intent::Context(context.clone()));
+        assert_eq!(write, Some(vec![id(3), id(2), id(1)]));
+        let change = settled(topology(), &Intent::Unchanged(context));
+        assert_eq!(change, Some(vec![id(2), id(1), id(3)]));
+    }
+
+    #[test]
+    fn replicas_are_not_settled_while_one_is_away_or_moves_or_a_zone_is_missing() {
+        let not_settled = |change: fn(&mut Topology)| {
+            let mut topology = topology();
+            change(&mut topology);
+            assert_eq!(settled(topology, &Intent::Context(VectorClock::new())), None);
+        };
+        not_settled(|topology| {
+            let nodes = topology.nodes.values_mut();
+            nodes.for_each(|node| node.live = node.zone != "zone-2");
+        });
+        not_settled(|topology| {
+            topology.owners[0].truncate(2);
+            let next = vec![id(2), id(1), id(3)];
+            topology.joint.insert(PartitionId::new(0), next);
+        });
+        not_settled(|topology| {
+            topology.nodes.values_mut().for_each(|node| node.zone = "one".into());
+            let stores = topology.stores.values_mut();
+            let settings = stores.filter_map(|store| store.versioned.as_mut());
+            settings.for_each(|settings| settings.zone_writes = 1);
+        });
+        not_settled(|topology| topology.owners[0].truncate(1));
+    }
 }

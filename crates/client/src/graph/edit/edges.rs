@@ -6,6 +6,8 @@
 //! by the same change made again. After it has written a mirror, each writer reads the edge again, and makes the
 //! mirror equal to it. So the two agree when concurrent changes are over.
 //!
+//! Many edges are written in parts: first all records of a part, then all mirrors, and then all records are read again.
+//!
 //! The properties of a removed edge stay, and mean nothing: if they were deleted, an edge that is added at the same time could
 //! lose its own.
 
@@ -33,7 +35,7 @@ pub struct EdgeEnds {
 }
 
 /// The record of an edge and its mirror: keys of sets, and the member of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Records {
     pub(super) edge: Vec<u8>,
     pub(super) mirror: Vec<u8>,
@@ -73,24 +75,16 @@ impl GraphEdit {
             .into_iter()
             .flatten()
             .collect::<Vec<_>>();
-        let value = (!properties.is_empty()).then(|| Bytes::from(Value::Object(properties.clone()).to_string()));
-        self.each(ends.clone(), |EdgeEnds { from, to }| {
-            let (found, value) = (&found, value.clone());
-            async move {
-                if found.properties {
-                    let ends = keys::ends(found.symmetric, from, to);
-                    let key = keys::edge(edge_type, ends.0, ends.1);
-                    match value {
-                        Some(value) => self.put(&key, value).await?,
-                        None => self.delete(&key).await?,
-                    }
-                }
-                let records = Records::of(edge_type, found.symmetric, from, to);
-                self.put(&records.edge, Bytes::from_static(MEMBER)).await?;
-                self.mirror(&records, true).await
-            }
-        })
-        .await?;
+        if found.properties {
+            let value = (!properties.is_empty()).then(|| Bytes::from(Value::Object(properties.clone()).to_string()));
+            let record = |&EdgeEnds { from, to }: &EdgeEnds| {
+                let (from, to) = keys::ends(found.symmetric, from, to);
+                (keys::edge(edge_type, from, to), value.clone())
+            };
+            let records = ends.iter().map(record).collect();
+            self.each_part(records, |some| self.write_all(some)).await?;
+        }
+        self.write_edges(edge_type, found.symmetric, &ends, true).await?;
         Ok(ends)
     }
 
@@ -101,7 +95,7 @@ impl GraphEdit {
     pub async fn remove_edges(&self, edge_type: &str, edges: &[(Bytes, Bytes)]) -> Result<Vec<EdgeEnds>, ClientError> {
         let found = self.edge_type(&self.description().await?, edge_type)?;
         let ends = self.ends(edges, None).await?.into_iter().flatten().collect::<Vec<_>>();
-        self.remove(edge_type, found.symmetric, ends.clone()).await?;
+        self.write_edges(edge_type, found.symmetric, &ends, false).await?;
         Ok(ends)
     }
 
@@ -124,18 +118,35 @@ impl GraphEdit {
         Ok(edges.iter().map(ends).collect())
     }
 
-    pub(super) async fn remove(
+    /// Writes the records of edges and their mirrors: the edges are there from then on, or not.
+    pub(super) async fn write_edges(
         &self,
         edge_type: &str,
         symmetric: bool,
-        ends: Vec<EdgeEnds>,
+        ends: &[EdgeEnds],
+        are_there: bool,
     ) -> Result<(), ClientError> {
-        self.each(ends, |EdgeEnds { from, to }| async move {
-            let records = Records::of(edge_type, symmetric, from, to);
-            self.delete(&records.edge).await?;
-            self.mirror(&records, false).await
-        })
-        .await
+        let of = |end: &EdgeEnds| Records::of(edge_type, symmetric, end.from, end.to);
+        let records: Vec<Records> = ends.iter().map(of).collect();
+        self.each_part(records, |some| self.write_some_edges(some, are_there))
+            .await
+            .map(drop)
+    }
+
+    async fn write_some_edges(&self, mut records: Vec<Records>, are_there: bool) -> Result<(), ClientError> {
+        let value = are_there.then(|| Bytes::from_static(MEMBER));
+        let edges = records.iter().map(|records| (records.edge.clone(), value.clone()));
+        self.write_all(edges.collect()).await?;
+        records.retain(|records| records.edge != records.mirror);
+        let mirrors = records.iter().map(|records| (records.mirror.clone(), value.clone()));
+        self.write_all(mirrors.collect()).await?;
+        let edges = records.iter().map(|records| records.edge.clone());
+        let now = self.get(edges.collect()).await?;
+        let changed = records.into_iter().zip(now);
+        let changed = changed.filter(|(_, now)| now.is_some() != are_there);
+        let changed: Vec<Records> = changed.map(|(records, _)| records).collect();
+        let mirror = |records: Records| async move { self.mirror(&records, !are_there).await };
+        self.each(changed, mirror).await
     }
 
     /// Makes the mirror of an edge as the edge is: as it was last seen, and again if it changes meanwhile.

@@ -2,12 +2,14 @@
 //!
 //! - `edges`: adding and removing edges;
 //! - `vertices`: the same of vertices;
-//! - `repair`: completing edges that a crash has left half there.
+//! - `repair`: completing edges that a crash has left half there;
+//! - `records`: reading and writing many records in few requests.
 //!
 //! Records are resolved one by one, so that concurrent changes merge per edge: of an edge that is added and removed at the same
 //! time, the later change stays.
 
 mod edges;
+mod records;
 mod repair;
 mod vertices;
 

@@ -6,13 +6,18 @@ use bytes::Bytes;
 use fondaco_graph::Vertex;
 use fondaco_graph::keys::{self, Direction};
 use fondaco_ids::ID_MAX;
+use fondaco_model::versioned::{Record, Resolution, Update, resolve};
 use fondaco_model::{PartitionCount, member, slot_of_key};
+use fondaco_protocol::{WireKey, now_unix_ms};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::records::TOGETHER_MIN;
 use super::{EdgeEnds, GraphEdit, MEMBER, WRITES_AT_ONCE, add_names, check_depth, check_name};
+use crate::bulk_write::KeyWrite;
 use crate::error::ClientError;
+use crate::quorum::{Decide, Edit, Expiry, Intent, WriteTimes};
 
 /// A change of a vertex.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -125,7 +130,7 @@ impl GraphEdit {
                     Direction::In => EdgeEnds { from: other, to: id },
                 }));
             }
-            self.remove(&edge_type, found.symmetric, ends.clone()).await?;
+            self.write_edges(&edge_type, found.symmetric, &ends, false).await?;
             removed.insert(edge_type, ends);
         }
         for label in description.labels.keys().map(String::as_str).chain([""]) {
@@ -149,36 +154,114 @@ impl GraphEdit {
         let Some(partitions) = make else {
             return Ok(ids);
         };
-        let missing: Vec<usize> = (0..ids.len()).filter(|&at| ids[at].is_none()).collect();
-        let make =
-            |at: usize| async move { Ok::<_, ClientError>((at, self.make_vertex(partitions, &names[at]).await?)) };
-        let made = stream::iter(missing.into_iter().map(make)).buffer_unordered(WRITES_AT_ONCE);
-        let made: Vec<(usize, u64)> = made.try_collect().await?;
-        made.into_iter().for_each(|(at, id)| ids[at] = Some(id));
+        let missing = names.iter().zip(&ids).filter(|(_, id)| id.is_none());
+        let missing: Vec<Bytes> = missing.map(|(name, _)| name.clone()).collect();
+        let made = self.each_part(missing, |some| self.make_vertices(partitions, some));
+        let made: BTreeMap<Bytes, u64> = made.await?.into_iter().flatten().collect();
+        for (name, id) in names.iter().zip(&mut ids) {
+            *id = id.or_else(|| made.get(name).copied());
+        }
         Ok(ids)
     }
 
-    /// Makes a vertex: its id is a hash of its name, so that concurrent writers make the same vertex. The record by which
-    /// it is found is written last.
-    async fn make_vertex(&self, partitions: PartitionCount, name: &Bytes) -> Result<u64, ClientError> {
-        if str::from_utf8(name).map_or(true, str::is_empty) {
-            return Err(ClientError::Graph(format!(
-                "ERR {:?} names no vertex: a name is a text in UTF-8 of at least one byte",
-                String::from_utf8_lossy(name)
-            )));
+    /// Makes vertices, and returns their ids. An id is a hash of the name, so that concurrent writers make the same vertex. The record
+    /// by which a vertex is found is written last. Vertices that are half there, or whose id another name has, are made one by one.
+    async fn make_vertices(
+        &self,
+        partitions: PartitionCount,
+        names: Vec<Bytes>,
+    ) -> Result<Vec<(Bytes, u64)>, ClientError> {
+        names.iter().try_for_each(check_vertex_name)?;
+        let (mut made, others) = match names.len() < TOGETHER_MIN {
+            true => (Vec::new(), names),
+            false => self.make_new_vertices(partitions, names).await?,
+        };
+        let make = |name: Bytes| async move {
+            let id = self.make_vertex(partitions, &name).await?;
+            Ok::<_, ClientError>((name, id))
+        };
+        let others = stream::iter(others.into_iter().map(make)).buffer_unordered(WRITES_AT_ONCE);
+        made.extend(others.try_collect::<Vec<_>>().await?);
+        Ok(made)
+    }
+
+    /// Makes those of these vertices of which there is nothing yet. Returns their ids, and the names of all others.
+    async fn make_new_vertices(
+        &self,
+        partitions: PartitionCount,
+        names: Vec<Bytes>,
+    ) -> Result<(Vec<(Bytes, u64)>, Vec<Bytes>), ClientError> {
+        let vertex = |name: &Bytes| WireKey::new(&self.store, &keys::vertex(hashed(name, 0)));
+        let vertices = names.iter().map(vertex).collect::<Result<Vec<_>, _>>()?;
+        let seen = self.read_all(vertices.clone()).await?;
+        let now_unix_ms = now_unix_ms();
+        let is_new = |seen: &Record| resolve(seen, Resolution::Latest, now_unix_ms).value().is_none();
+        let (mut new, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for ((name, key), seen) in names.into_iter().zip(vertices).zip(seen) {
+            match seen {
+                Ok(seen) if is_new(&seen) => {
+                    writes.push(KeyWrite {
+                        key,
+                        intent: Intent::Unchanged(seen.context().clone()),
+                        update: Update::put(new_vertex(&name), now_unix_ms, None),
+                    });
+                    new.push(name);
+                }
+                _ => others.push(name),
+            }
         }
+        let is_written = self.client.write_to_all(&writes, self.left()? / 4).await;
+        let mut made = Vec::with_capacity(new.len() + others.len());
+        for (name, is_written) in new.into_iter().zip(is_written) {
+            let id = hashed(&name, 0);
+            match is_written {
+                true => made.push((name, id)),
+                false => others.push(name),
+            }
+        }
+        let member = |&(_, id): &(Bytes, u64)| {
+            let key = self.label_member(partitions, "", id);
+            (key, Some(Bytes::from_static(MEMBER)))
+        };
+        self.write_all(made.iter().map(member).collect()).await?;
+        let found = |(name, id): &(Bytes, u64)| (keys::id(name), Some(Bytes::from(id.to_string())));
+        self.write_all(made.iter().map(found).collect()).await?;
+        Ok((made, others))
+    }
+
+    /// Makes one vertex, whatever is stored under its id.
+    async fn make_vertex(&self, partitions: PartitionCount, name: &Bytes) -> Result<u64, ClientError> {
         for seed in 0.. {
             let id = hashed(name, seed);
-            let vertex = self.change_vertex(id, name, |_| ()).await?;
-            // Another name may have the same hash.
-            if has_name(&vertex, name) {
+            if self.write_vertex(id, name).await? {
                 let key = self.label_member(partitions, "", id);
                 self.put(&key, Bytes::from_static(MEMBER)).await?;
                 self.put(&keys::id(name), id.to_string().into()).await?;
                 return Ok(id);
             }
+            // Another name has the same hash.
         }
         unreachable!("some seed gives a free id")
+    }
+
+    /// Writes the record of a vertex, also if it is there: a write that failed may have left it on one replica alone. Returns whether
+    /// the id is that of this name.
+    async fn write_vertex(&self, id: u64, name: &Bytes) -> Result<bool, ClientError> {
+        let key = WireKey::new(&self.store, &keys::vertex(id))?;
+        let own = name.clone();
+        let decide: Decide = Box::new(move |record, now_unix_ms| {
+            let value = match resolve(record, Resolution::Latest, now_unix_ms).value() {
+                None => new_vertex(&own),
+                Some(vertex) if record.siblings().len() == 1 && is_record_of(vertex, &own) => vertex.clone(),
+                // Concurrent changes are resolved as the store says, and another name keeps its id.
+                Some(_) => return Edit::Keep,
+            };
+            let expiry = Expiry::Never;
+            Edit::Put { value, expiry }
+        });
+        let written = self.client.edit(key, decide, WriteTimes::from(self.left()?)).await?;
+        let before = resolve(&written.before, Resolution::Latest, now_unix_ms());
+        Ok(written.context.is_some() || before.value().is_some_and(|vertex| is_record_of(vertex, name)))
     }
 
     /// Changes the record of a vertex, which is made if it is not there. Returns what it is then.
@@ -225,6 +308,28 @@ impl GraphEdit {
 /// The id of a vertex with this name; of the next seed, if another name has it.
 fn hashed(name: &[u8], seed: u64) -> u64 {
     xxh3_64_with_seed(name, seed) & ID_MAX
+}
+
+/// The record of a vertex that has nothing but its name.
+fn new_vertex(name: &[u8]) -> Bytes {
+    json!({ "properties": { "name": String::from_utf8_lossy(name) } })
+        .to_string()
+        .into()
+}
+
+fn check_vertex_name(name: &Bytes) -> Result<(), ClientError> {
+    match str::from_utf8(name).map_or(true, str::is_empty) {
+        true => Err(ClientError::Graph(format!(
+            "ERR {:?} names no vertex: a name is a text in UTF-8 of at least one byte",
+            String::from_utf8_lossy(name)
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Whether this is the record of the vertex with this name.
+fn is_record_of(record: &[u8], name: &[u8]) -> bool {
+    serde_json::from_slice(record).is_ok_and(|vertex: Vertex| has_name(&vertex, name))
 }
 
 fn has_name(vertex: &Vertex, name: &[u8]) -> bool {

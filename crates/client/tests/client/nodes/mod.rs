@@ -1,6 +1,7 @@
 //! The client against small real servers with scripted behaviour: slow, dead, silent, wrong, mixed.
 
 mod faults;
+mod graphs;
 mod harness;
 mod hedging;
 mod quorums;
