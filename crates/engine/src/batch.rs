@@ -226,6 +226,12 @@ impl WriteBatch {
         Some(changes.changes[at].shared_value())
     }
 
+    /// Whether the batch changes a key.
+    pub fn changes_key(&self, table: &dyn Table, key: &[u8]) -> bool {
+        let changes = self.tables.iter().find(|(name, _)| name == table.name());
+        changes.is_some_and(|(_, changes)| changes.find(xxh3_64(key), key).is_some())
+    }
+
     /// How many keys the batch changes.
     pub fn len(&self) -> usize {
         self.tables.iter().map(|(_, changes)| changes.len()).sum()

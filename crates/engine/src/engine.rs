@@ -1,5 +1,6 @@
 //! The interface of an engine: sorted tables, changed by atomic batches. Every call may wait for a disk or a network,
-//! except [`Table::get_hot`] and [`Table::look_at_hot`]; do not call the others on an event loop.
+//! except [`Table::get_hot`], [`Table::look_at_hot`] and [`Table::look_at_beginnings`]; do not call the others on an
+//! event loop.
 
 use std::sync::Arc;
 
@@ -167,6 +168,22 @@ pub trait Table: Send + Sync {
             }
         }
         Ok(())
+    }
+
+    /// Looks up several keys like [`look_at_hot`](Self::look_at_hot), for a caller that needs only the first `bytes` bytes
+    /// of each value: `look` receives these, or all of a shorter value, and perhaps more. It need not count as a use of
+    /// the value.
+    ///
+    /// # Errors
+    /// As for [`get_hot`](Self::get_hot).
+    fn look_at_beginnings(
+        &self,
+        keys: &[&[u8]],
+        bytes: usize,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
+    ) -> Result<(), EngineError> {
+        let _ = bytes;
+        self.look_at_hot(keys, Extent::Beginning, look)
     }
 
     /// All keys from `from`, inclusive, to `to`, exclusive, with their values, in order: a snapshot at the time of the

@@ -7,6 +7,7 @@
 //! Values with the numbers of a registry outside of the cluster are stored with the store's own schema ids. Schemas of a store are
 //! never taken back. So once a foreign schema is registered in the store, or clashes with a schema of it, that holds for all nodes.
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -153,9 +154,9 @@ impl LiveRules {
     }
 
     /// The value of an event as it is stored. The event was read from its topic at this time.
-    pub(crate) fn admit(&self, value: &Bytes, read_at: Instant) -> Result<Bytes, NotAdmitted> {
+    pub(crate) fn admit<'v>(&self, value: &'v Bytes, read_at: Instant) -> Result<Cow<'v, Bytes>, NotAdmitted> {
         if self.is_foreign {
-            return self.admit_foreign(value);
+            return self.admit_foreign(value).map(Cow::Owned);
         }
         let mut rules = self.load();
         if self.finder.is_some() && has_unknown_id(&rules, value) {
@@ -167,8 +168,11 @@ impl LiveRules {
             }
         }
         match rules.check(value) {
-            Ok(()) => Ok(value.clone()),
-            Err(error) => set_of_text(&rules, value).ok_or_else(|| misfit(rules.value_type(), &error)),
+            Ok(()) => Ok(Cow::Borrowed(value)),
+            Err(error) => {
+                let set = set_of_text(&rules, value).map(Cow::Owned);
+                set.ok_or_else(|| misfit(rules.value_type(), &error))
+            }
         }
     }
 

@@ -78,6 +78,12 @@ impl Entry {
         self.is_hot.then(|| &self.bytes[usize::from(self.key_bytes)..])
     }
 
+    /// The first `bytes` bytes of the value, or all of a shorter one, and perhaps more; `None` if they are not in memory.
+    pub(super) fn beginning(&self, bytes: usize) -> Option<&[u8]> {
+        let known = &self.bytes[usize::from(self.key_bytes)..];
+        (self.is_hot || known.len() >= bytes.min(self.value_bytes as usize)).then_some(known)
+    }
+
     /// A value that the caller can keep, if the value is in memory.
     pub(super) fn kept_value(&self) -> Option<Bytes> {
         let value = self.value()?;

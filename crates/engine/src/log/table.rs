@@ -280,6 +280,24 @@ impl Table for TableHandle {
         Ok(())
     }
 
+    fn look_at_beginnings(
+        &self,
+        keys: &[&[u8]],
+        bytes: usize,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
+    ) -> Result<(), EngineError> {
+        self.table.open.check()?;
+        let tree = &self.table.read().tree;
+        tree.get_all(keys, Extent::Beginning, |entry, spot| {
+            let hot = match entry {
+                None => Hot::Absent,
+                Some(entry) => entry.beginning(bytes).map_or(Hot::Cold, Hot::Found),
+            };
+            look(hot, spot)
+        });
+        Ok(())
+    }
+
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
         self.table.open.check()?;
         let scan = LogScan::begin(&self.shared, &self.table, from, to);

@@ -124,7 +124,7 @@ impl Changes<'_> {
             if is_new {
                 self.new_keys.push(new.hash);
             }
-            self.write(key, &record);
+            self.write(&key, &record);
         }
         Ok(())
     }
@@ -509,7 +509,7 @@ impl Overlay {
                 record.is_folded = true;
             }
         }
-        changes.write(table_key, &record);
+        changes.write(&table_key, &record);
         self.write(changes.batch)?;
         Ok(is_done)
     }

@@ -10,6 +10,7 @@ mod beginning;
 mod changes;
 mod expiry;
 mod holding;
+mod located;
 mod loss;
 mod merge;
 mod options;
@@ -31,6 +32,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
+use self::located::Located;
 use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
 use self::seen::Seen;
 use crate::clock::ClockReading;
@@ -490,9 +492,11 @@ impl Overlay {
         let count = rest.len();
         while let Some(known) = progress.groups.get(&group) {
             let held = known.partitions.clone();
+            let batch = &rest[..rest.len().min(BATCH_MAX)];
+            let located = Located::of(self, batch, &held);
             let mut changes = Changes::new(self, progress.counts.clone());
-            for record in rest.iter().take(BATCH_MAX) {
-                match changes.add(partition, record, terms, &held) {
+            for (record, key) in batch.iter().zip(located.iter()) {
+                match changes.add(partition, record, key, terms, &held) {
                     Ok(()) => {}
                     Err(NotAdded::Failed(error)) => return Err(error),
                     Err(NotAdded::Unknown(missing)) => {

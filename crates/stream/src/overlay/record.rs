@@ -14,8 +14,10 @@
 //! source:   XXH3 of the event's identifier (u128), or topic partition (u32) ++ offset (u64) ++ 0 (u32)
 //! ```
 
+use std::borrow::Cow;
+
 use bytes::{Buf, BufMut, Bytes};
-use fondaco_engine::KEY_BYTES_MAX;
+use fondaco_engine::{KEY_BYTES_MAX, Pair};
 use fondaco_model::{PartitionId, VALUE_BYTES_MAX};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -90,20 +92,103 @@ impl Record {
         })
     }
 
-    pub(super) fn encode(&self) -> Bytes {
-        let value = self.value.as_deref();
-        let mut record = Vec::with_capacity(MERGED_HEADER_BYTES + value.map_or(0, <[u8]>::len));
+    /// A key of the table of records, and this record.
+    pub(super) fn pair(&self, table_key: &[u8]) -> Pair {
         let merged = self
             .merged
             .map_or(0, |merged| if merged.all_fit { MERGED } else { MERGED | UNFIT });
         let folded = if self.is_folded { FOLDED } else { 0 };
-        record.put_u8(self.center << FLAG_BITS | merged | folded | if value.is_some() { 0 } else { DELETED });
-        record.put_u64(self.time_ms);
-        if let Some(merged) = &self.merged {
-            record.put_u64(merged.ordered_ms);
+        let flags = self.center << FLAG_BITS | merged | folded;
+        let ordered_ms = self.merged.map(|merged| merged.ordered_ms);
+        encode(table_key, flags, (self.time_ms, ordered_ms), self.value.as_deref())
+    }
+}
+
+/// A key of the table of records, and its record: in one buffer, which the engine keeps.
+fn encode(table_key: &[u8], flags: u8, (time_ms, ordered_ms): (u64, Option<u64>), value: Option<&[u8]>) -> Pair {
+    let header_bytes = ordered_ms.map_or(HEADER_BYTES, |_| MERGED_HEADER_BYTES);
+    let mut bytes = Vec::with_capacity(table_key.len() + header_bytes + value.map_or(0, <[u8]>::len));
+    bytes.put_slice(table_key);
+    bytes.put_u8(flags | if value.is_some() { 0 } else { DELETED });
+    bytes.put_u64(time_ms);
+    if let Some(ordered_ms) = ordered_ms {
+        bytes.put_u64(ordered_ms);
+    }
+    bytes.put_slice(value.unwrap_or_default());
+    Pair::new(bytes, table_key.len())
+}
+
+/// The beginning of a record: enough to compare a whole value with it, unless only the values differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordHead {
+    flags: u8,
+    /// The time of its latest event.
+    pub(super) time_ms: u64,
+}
+
+impl RecordHead {
+    /// How many bytes of a record it takes.
+    pub(super) const BYTES: usize = HEADER_BYTES;
+
+    /// The head of a record that begins like this; `None` if it is shorter.
+    pub(super) fn decode(record: &[u8]) -> Option<Self> {
+        let (&flags, rest) = record.split_first()?;
+        let time_ms = u64::from_be_bytes(*rest.first_chunk()?);
+        Some(Self { flags, time_ms })
+    }
+
+    /// See [`Record::merged`].
+    pub(super) fn is_merged(self) -> bool {
+        self.flags & MERGED != 0
+    }
+
+    /// See [`Record::is_folded`].
+    pub(super) fn is_folded(self) -> bool {
+        self.flags & FOLDED != 0
+    }
+
+    /// Whether the record has no value.
+    pub(super) fn is_deletion(self) -> bool {
+        self.flags & DELETED != 0
+    }
+
+    /// See [`Record::center`].
+    pub(super) fn center(self) -> u8 {
+        self.flags >> FLAG_BITS
+    }
+}
+
+/// A whole value, or a deletion, of an event that was read. The value is that of the event, unless it is stored in another
+/// form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewWhole<'e> {
+    pub(super) time_ms: u64,
+    /// The rank of the data center where it was written.
+    pub(super) center: u8,
+    pub(super) value: Option<Cow<'e, Bytes>>,
+}
+
+impl NewWhole<'_> {
+    /// Its rank: of two of a key, the one with the greater rank counts.
+    pub(super) fn rank(&self) -> Rank<'_> {
+        rank(self.time_ms, self.center, self.value.as_deref())
+    }
+
+    /// A key of the table of records, and the record of this value.
+    pub(super) fn pair(&self, table_key: &[u8]) -> Pair {
+        let value = self.value.as_deref().map(|value| &value[..]);
+        encode(table_key, self.center << FLAG_BITS, (self.time_ms, None), value)
+    }
+}
+
+impl From<NewWhole<'_>> for Whole {
+    fn from(new: NewWhole<'_>) -> Self {
+        Self {
+            time_ms: new.time_ms,
+            is_folded: false,
+            center: new.center,
+            value: new.value.map(Cow::into_owned),
         }
-        record.put_slice(value.unwrap_or_default());
-        record.into()
     }
 }
 

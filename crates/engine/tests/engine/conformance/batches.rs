@@ -24,6 +24,7 @@ pub fn the_last_change_of_a_key_counts(under_test: &dyn UnderTest) {
     assert_eq!(batch.change_of(&*table, b"a"), Some(None));
     assert_eq!(batch.change_of(&*table, b"b"), Some(Some("second".into())));
     assert_eq!(batch.change_of(&*table, b"d"), None);
+    assert!(batch.changes_key(&*table, b"a") && !batch.changes_key(&*table, b"d"));
     engine.write(batch).unwrap();
     assert_eq!(table.get(b"a").unwrap(), None);
     assert_eq!(table.get(b"b").unwrap().unwrap(), "second");

@@ -8,6 +8,9 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::engines::{UnderTest, scanned};
 
+/// How many bytes of values are looked at.
+const BEGINNING_BYTES: usize = 9;
+
 #[derive(Clone, Debug)]
 enum Operation {
     Write(Vec<(u8, Option<Vec<u8>>)>),
@@ -97,6 +100,30 @@ pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
                         match hot {
                             Hot::Found(value) => prop_assert_eq!(Some(&value), model.get(*key)),
                             Hot::Absent => prop_assert_eq!(None, model.get(*key)),
+                            Hot::Cold => {}
+                        }
+                    }
+                    let mut seen = Vec::new();
+                    let looked = table.look_at_beginnings(&keys, BEGINNING_BYTES, &mut |hot, _| {
+                        seen.push(match hot {
+                            Hot::Found(value) => Hot::Found(value.to_vec()),
+                            Hot::Absent => Hot::Absent,
+                            Hot::Cold => Hot::Cold,
+                        });
+                        true
+                    });
+                    looked.unwrap();
+                    prop_assert_eq!(seen.len(), keys.len());
+                    for (key, hot) in keys.iter().zip(seen) {
+                        let whole = model.get(*key);
+                        match hot {
+                            Hot::Found(value) => {
+                                let is_beginning = whole.is_some_and(|whole| {
+                                    whole.starts_with(&value) && value.len() >= whole.len().min(BEGINNING_BYTES)
+                                });
+                                prop_assert!(is_beginning, "{:?} of {:?}", value, whole);
+                            }
+                            Hot::Absent => prop_assert_eq!(None, whole),
                             Hot::Cold => {}
                         }
                     }

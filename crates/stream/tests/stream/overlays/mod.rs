@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::slot_of_key;
 use fondaco_stream::{Change, Event, EventLog, Feed, FeedOptions, Found, Ingest, Overlay, OverlayOptions, Source};
 use fondaco_testing::{eventually, random, until};
@@ -71,9 +71,15 @@ fn the_latest_event_of_a_key_counts_in_any_order() {
             *known = (rank, found);
         }
     }
-    for topic_partitions in [1, 3, 8] {
+    let dir = tempfile::tempdir().unwrap();
+    let log = LogOptions {
+        // Most values are only on the disk.
+        cache: CacheBudget::new(512),
+        ..LogOptions::default()
+    };
+    let log: Arc<dyn Engine> = Arc::new(LogEngine::open(dir.path(), log).unwrap());
+    for (topic_partitions, engine) in [(1, memory()), (3, log), (8, memory())] {
         random.shuffle(&mut events);
-        let engine = memory();
         let topic = EventLog::new(memory()).topic("t", topic_partitions).unwrap();
         let overlay = overlay_in(&engine, options(1), &partitions(0..8));
         for some in events.chunks(700) {

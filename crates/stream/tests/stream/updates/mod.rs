@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, MemoryEngine};
+use fondaco_engine::{CacheBudget, Engine, EngineError, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::PartitionId;
 use fondaco_simulation::FaultyDisk;
 use fondaco_stream::{
@@ -184,7 +184,18 @@ fn expected(key: &str, events: &[Event]) -> Option<Found> {
 fn updates_apply_in_the_order_of_their_times() {
     for seed in 0..8 {
         let mut random = random(&format!("updates {seed}"));
-        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        let dir = tempfile::tempdir().unwrap();
+        let engine: Arc<dyn Engine> = match seed % 2 {
+            0 => Arc::new(MemoryEngine::new()),
+            _ => {
+                // Most values are only on the disk.
+                let options = LogOptions {
+                    cache: CacheBudget::new(256),
+                    ..LogOptions::default()
+                };
+                Arc::new(LogEngine::open(dir.path(), options).unwrap())
+            }
+        };
         let mut overlay = open(&engine);
         let topic = Arc::new(Topic::default());
         let mut events = Vec::new();
