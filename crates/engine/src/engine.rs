@@ -171,8 +171,9 @@ pub trait Table: Send + Sync {
     }
 
     /// Looks up several keys like [`look_at_hot`](Self::look_at_hot), for a caller that needs only the first `bytes` bytes
-    /// of each value: `look` receives these, or all of a shorter value, and perhaps more. It need not count as a use of
-    /// the value.
+    /// of each value: `look` receives these, or all of a shorter value, and perhaps more. They may be in memory where the
+    /// value is not, if the caller has asked for [that](Self::keep_beginnings). The look need not count as a use of the
+    /// value.
     ///
     /// # Errors
     /// As for [`get_hot`](Self::get_hot).
@@ -184,6 +185,13 @@ pub trait Table: Send + Sync {
     ) -> Result<(), EngineError> {
         let _ = bytes;
         self.look_at_hot(keys, Extent::Beginning, look)
+    }
+
+    /// Asks the engine to keep the first `bytes` bytes of each value in memory when it evicts the value, if it keeps the
+    /// keys in memory anyway. A value that was evicted before, or is found at the start, lacks them until it is read or
+    /// written again.
+    fn keep_beginnings(&self, bytes: usize) {
+        let _ = bytes;
     }
 
     /// All keys from `from`, inclusive, to `to`, exclusive, with their values, in order: a snapshot at the time of the

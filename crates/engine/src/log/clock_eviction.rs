@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use super::Shared;
-use super::entry::Entry;
 use super::table::LogTable;
 use super::tree::{LeafAt, Tree};
 use crate::budget::{CacheBudget, CacheShare};
@@ -97,7 +96,9 @@ impl Shared {
         // Dropping a table subtracts all its bytes, exactly once.
         table.open.check().ok()?;
         let (entries, next) = contents.tree.leaf_entries_mut(leaf)?;
-        self.resident_bytes.remove(entries.iter_mut().map(Entry::cool).sum());
+        let kept_bytes = table.kept_bytes.load(Relaxed);
+        let evicted = entries.iter_mut().map(|entry| entry.cool(kept_bytes));
+        self.resident_bytes.remove(evicted.sum());
         Some(next)
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct At {
 /// The in-memory entry of a key.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The key, followed by the value if that is in memory.
+    /// The key, followed by the value if that is in memory, or else by its beginning as far as that is kept.
     bytes: Bytes,
     at: At,
     value_bytes: u32,
@@ -60,7 +60,7 @@ impl Entry {
         &self.bytes[..usize::from(self.key_bytes)]
     }
 
-    /// The key, followed by the value if that is in memory.
+    /// The key, followed by what is in memory of the value.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -130,12 +130,14 @@ impl Entry {
         self.is_used.store(true, Relaxed);
     }
 
-    /// Evicts the value, unless the entry was used since the last call. Returns the number of bytes evicted.
-    pub(super) fn cool(&mut self) -> usize {
+    /// Evicts the value, unless the entry was used since the last call, and keeps its first `kept_bytes` bytes. Returns the
+    /// length of the value if it is evicted: the few kept bytes are not counted.
+    pub(super) fn cool(&mut self, kept_bytes: usize) -> usize {
         if !self.is_hot || std::mem::take(self.is_used.get_mut()) {
             return 0;
         }
-        self.bytes = Bytes::copy_from_slice(self.key());
+        let kept_bytes = kept_bytes.min(self.value_bytes as usize);
+        self.bytes = Bytes::copy_from_slice(&self.bytes[..usize::from(self.key_bytes) + kept_bytes]);
         self.is_hot = false;
         self.value_bytes as usize
     }

@@ -1,6 +1,7 @@
 //! A table: its keys, and its open scans.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -23,6 +24,8 @@ use crate::open_table::OpenTable;
 pub(super) struct LogTable {
     pub(super) open: OpenTable,
     pub(super) number: u32,
+    /// How many bytes of each evicted value stay in memory.
+    pub(super) kept_bytes: AtomicUsize,
     contents: RwLock<Contents>,
 }
 
@@ -61,6 +64,7 @@ impl LogTable {
         Self {
             open: OpenTable::new(name, number.into()),
             number,
+            kept_bytes: AtomicUsize::new(0),
             contents: RwLock::new(Contents {
                 tree,
                 ..Contents::default()
@@ -296,6 +300,10 @@ impl Table for TableHandle {
             look(hot, spot)
         });
         Ok(())
+    }
+
+    fn keep_beginnings(&self, bytes: usize) {
+        self.table.kept_bytes.store(bytes, Relaxed);
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {

@@ -33,7 +33,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::changes::{Changes, NotAdded};
 use self::holding::GivenUp;
 use self::located::Located;
-use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, place};
+use self::record::{MERGED_HEADER_BYTES, PLACE_BYTES, Record, RecordHead, place};
 use self::seen::Seen;
 use crate::clock::ClockReading;
 use crate::error::StreamError;
@@ -172,6 +172,8 @@ impl Overlay {
         let [table, notes, events] = options.tables();
         let (table, notes) = (engine.open_table(&table)?, engine.open_table(&notes)?);
         let events = engine.open_table(&events)?;
+        // They decide which of two events is later, whether or not there is memory for the values.
+        table.keep_beginnings(RecordHead::BYTES);
         let overlay = Self {
             slots: SlotPrefix::of(&options.store),
             progress: Mutex::new(Progress::read(&*notes, options.partitions)?),

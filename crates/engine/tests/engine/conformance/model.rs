@@ -52,6 +52,7 @@ pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
         let name = format!("case-{}", case.get());
         let mut engine = under_test.open();
         let mut table = engine.open_table(&name).unwrap();
+        table.keep_beginnings(BEGINNING_BYTES);
         let mut model = BTreeMap::new();
         for operation in operations {
             match operation {
@@ -139,6 +140,7 @@ pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
                         drop((table, engine));
                         engine = under_test.open();
                         table = engine.open_table(&name).unwrap();
+                        table.keep_beginnings(BEGINNING_BYTES);
                     }
                 }
             }

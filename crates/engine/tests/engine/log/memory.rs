@@ -28,6 +28,59 @@ fn cached_values_stay_within_budget_and_are_reloaded_when_read() {
 }
 
 #[test]
+fn the_beginnings_of_evicted_values_stay_in_memory_if_they_are_asked_for() {
+    const BYTES: usize = 9;
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, table) = open_table(dir.path());
+    let values: Vec<Vec<u8>> = (0..2000_usize)
+        .map(|number| vec![number as u8; [2000, BYTES, 3, 0][number % 4]])
+        .collect();
+    let keys: Vec<[u8; 4]> = (0..2000_u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let seen = |table: &dyn Table| {
+        let mut seen = Vec::new();
+        let looked = table.look_at_beginnings(&keys, BYTES, &mut |hot, _| {
+            seen.push(match hot {
+                Hot::Found(value) => Some(value.to_vec()),
+                Hot::Absent | Hot::Cold => None,
+            });
+            true
+        });
+        looked.unwrap();
+        seen
+    };
+    let is_cold = |table: &dyn Table, number: usize| table.get_hot(keys[number]).unwrap() == Hot::Cold;
+    table.keep_beginnings(BYTES);
+    for (key, value) in keys.iter().zip(&values) {
+        put(&engine, &*table, key, value);
+    }
+    for ((number, value), seen) in values.iter().enumerate().zip(seen(&*table)) {
+        let seen = seen.expect("it is in memory");
+        assert!(
+            value.starts_with(&seen) && seen.len() >= value.len().min(BYTES),
+            "{number}: {seen:?}"
+        );
+        assert!(!is_cold(&*table, number) || seen.len() <= BYTES, "{number}: {seen:?}");
+    }
+    let cold = (0..2000).filter(|&number| is_cold(&*table, number)).count();
+    assert!(cold > 500, "{cold}");
+    for (key, value) in keys.iter().zip(&values) {
+        assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
+    }
+    drop((table, engine));
+    // The keys are read at the start, and not the values.
+    let (_engine, table) = open_table(dir.path());
+    assert!(
+        seen(&*table)
+            .iter()
+            .zip(&values)
+            .all(|(seen, value)| seen.is_none() || value.is_empty())
+    );
+    assert_eq!(table.get(keys[0]).unwrap().as_deref(), Some(&values[0][..]));
+    assert_eq!(seen(&*table)[0].as_ref(), Some(&values[0]));
+}
+
+#[test]
 fn only_new_keys_are_refused_when_their_memory_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let open_with = |key_bytes_max: u64| {
