@@ -204,6 +204,18 @@ pub trait Table: Send + Sync {
     /// ends. An engine that keeps many records in one block, as [`DiskEngine`](crate::DiskEngine) does, names no key.
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError>;
 
+    /// Passes all keys to `each`, in order; an engine that keeps the keys in memory reads no values. It is no snapshot: a
+    /// key that is added or deleted meanwhile may be passed or not. `each` must not use the table.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    fn each_key(&self, each: &mut dyn FnMut(&[u8])) -> Result<(), EngineError> {
+        for entry in self.scan(&[], None)? {
+            each(&entry?.0);
+        }
+        Ok(())
+    }
+
     /// The approximate number of keys: an estimate that takes no time.
     fn approximate_len(&self) -> u64;
 }

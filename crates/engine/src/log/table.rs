@@ -19,6 +19,9 @@ use crate::error::EngineError;
 use crate::failure;
 use crate::open_table::OpenTable;
 
+/// How many keys are passed at a time: writers wait meanwhile.
+const KEYS_AT_ONCE: usize = 256;
+
 /// The state that all handles to a table share.
 #[derive(Debug)]
 pub(super) struct LogTable {
@@ -310,6 +313,24 @@ impl Table for TableHandle {
         self.table.open.check()?;
         let scan = LogScan::begin(&self.shared, &self.table, from, to);
         Ok(Box::new(scan))
+    }
+
+    fn each_key(&self, each: &mut dyn FnMut(&[u8])) -> Result<(), EngineError> {
+        let mut next = Vec::<u8>::new();
+        loop {
+            self.table.open.check()?;
+            let contents = self.table.read();
+            let mut last = None;
+            for entry in contents.tree.entries_from(&next).take(KEYS_AT_ONCE) {
+                each(entry.key());
+                last = Some(entry.key());
+            }
+            let Some(last) = last else { return Ok(()) };
+            next.clear();
+            next.extend_from_slice(last);
+            // The least key that is greater.
+            next.push(0);
+        }
     }
 
     fn approximate_len(&self) -> u64 {

@@ -574,11 +574,11 @@ impl Overlay {
             return Ok(());
         }
         let filter = Filter::with_room_for(keys * 2);
-        for entry in self.table.scan(&[], None)? {
-            if let Some(key) = entry?.0.get(PLACE_BYTES..) {
+        self.table.each_key(&mut |table_key| {
+            if let Some(key) = table_key.get(PLACE_BYTES..) {
                 filter.add(xxh3_64(key));
             }
-        }
+        })?;
         self.filter.store(Arc::new(filter));
         Ok(())
     }

@@ -134,6 +134,9 @@ pub fn it_behaves_like_a_map(under_test: &dyn UnderTest) {
                     let within = |entry: &Vec<u8>| *entry >= from && to.as_ref().is_none_or(|to| entry < to);
                     let expected: Vec<_> = model.clone().into_iter().filter(|(key, _)| within(key)).collect();
                     prop_assert_eq!(scanned(&*table, &from, to.as_deref()), expected);
+                    let mut keys = Vec::new();
+                    table.each_key(&mut |key| keys.push(key.to_vec())).unwrap();
+                    prop_assert_eq!(keys, model.keys().cloned().collect::<Vec<_>>());
                 }
                 Operation::OpenAgain => {
                     if engine.is_durable() {

@@ -67,6 +67,9 @@ fn the_beginnings_of_evicted_values_stay_in_memory_if_they_are_asked_for() {
     for (key, value) in keys.iter().zip(&values) {
         assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
     }
+    let mut all = Vec::new();
+    table.each_key(&mut |key| all.push(key.to_vec())).unwrap();
+    assert_eq!(all, keys);
     drop((table, engine));
     // The keys are read at the start, and not the values.
     let (_engine, table) = open_table(dir.path());
