@@ -58,6 +58,9 @@ const BATCH_MAX: usize = 64;
 const BATCH_BYTES: usize = 4 << 20;
 /// How many records one batch deletes.
 const DELETED_MAX: usize = 4096;
+/// For how many keys, and how many bytes of them, [`Overlay::find_hot`] allocates only the answers.
+const TOGETHER: usize = 32;
+const TOGETHER_BYTES: usize = 1024;
 /// How many bytes of records [`Overlay::find_hot`] copies.
 const HOT_BYTES_MAX: usize = 1 << 20;
 /// About how many bytes [`Overlay::keys`] reads.
@@ -235,11 +238,19 @@ impl Overlay {
     /// the accesses to memory of all keys overlap.
     pub fn find_hot(&self, keys: &[&[u8]], value_bytes_max: usize) -> SmallVec<[Found; 1]> {
         let filter = self.filter.load();
-        let (mut table_keys, mut ends) = (SmallVec::<[u8; 64]>::new(), SmallVec::<[_; 1]>::new());
+        // The filter is asked for all keys before a branch depends on an answer: its accesses to memory overlap.
+        let hashes: SmallVec<[(u64, bool); TOGETHER]> = keys
+            .iter()
+            .map(|key| {
+                let hash = xxh3_64(key);
+                (hash, filter.may_have(hash))
+            })
+            .collect();
+        let mut table_keys = SmallVec::<[u8; TOGETHER_BYTES]>::new();
+        let mut ends = SmallVec::<[_; TOGETHER]>::new();
         let mut found = SmallVec::with_capacity(keys.len());
-        for (at, key) in keys.iter().enumerate() {
-            let hash = xxh3_64(key);
-            if filter.may_have(hash) {
+        for (at, (key, &(hash, may_have))) in keys.iter().zip(&hashes).enumerate() {
+            if may_have {
                 table_keys.extend_from_slice(&self.place_of(key, hash));
                 table_keys.extend_from_slice(key);
                 ends.push((at, table_keys.len()));
@@ -264,7 +275,7 @@ impl Overlay {
         let starts = std::iter::once(0).chain(ends.iter().map(|&(_, end)| end));
         let each = starts.zip(ends).map(|(start, &(_, end))| &table_keys[start..end]);
         let mut places = ends.iter().map(|&(at, _)| at);
-        let table_keys: SmallVec<[_; 1]> = each.collect();
+        let table_keys: SmallVec<[_; TOGETHER]> = each.collect();
         let mut bytes = 0;
         let now_ms = self.read_ms();
         let looked = self.table.look_at_hot(&table_keys, Extent::Whole, &mut |hot, _| {

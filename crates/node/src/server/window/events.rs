@@ -32,7 +32,7 @@ impl Window {
                 && let Some(overlay) = catalog.overlay(version)
             {
                 let found = {
-                    let wanted: SmallVec<[_; 1]> = keys.clone().map(|at| self.key(at).0).collect();
+                    let wanted: SmallVec<[_; 32]> = keys.clone().map(|at| self.key(at).0).collect();
                     overlay.find_hot(&wanted, FREE_BYTES as usize)
                 };
                 for (at, found) in keys.zip(found) {
