@@ -271,21 +271,31 @@ impl Shared {
         }
         let (segment, base) = self.append(writer)?;
         self.synced.wrote();
+        let place = |offset: u32| At {
+            segment,
+            offset: base + offset,
+        };
+        // Look-ups wait for the tables, and for nothing else: not while the list of keys grows by megabytes, nor while old
+        // records are freed.
+        let mut places = offsets.iter();
+        for (table, (_, changes)) in tables.iter().zip(batch.tables()) {
+            for (change, offset) in changes.iter().zip(&mut places) {
+                if let Some(offset) = offset {
+                    writer.note(&frame_of(table, change, since), place(*offset));
+                }
+            }
+        }
+        let mut replaced = Vec::with_capacity(offsets.len());
         let mut guards: Vec<_> = tables.iter().map(|table| table.write()).collect();
         let mut offsets = offsets.into_iter();
         let (mut heated, mut cooled, mut used_bytes, mut deletion_bytes) = (0, 0, 0, 0);
         for ((table, changes), contents) in tables.iter().zip(batch.into_tables()).zip(&mut guards) {
             for (change, offset) in changes.into_changes().zip(&mut offsets) {
                 let Some(offset) = offset else { continue };
-                let at = At {
-                    segment,
-                    offset: base + offset,
-                };
-                writer.note(&frame_of(table, &change, since), at);
                 let spot = change.spot();
                 let before = match change.into_parts() {
                     (pair, true) => {
-                        let entry = Entry::hot(pair, at);
+                        let entry = Entry::hot(pair, place(offset));
                         heated += entry.hot_bytes();
                         used_bytes += entry.frame_bytes();
                         let key_bytes = entry.key().len();
@@ -304,16 +314,17 @@ impl Shared {
                         before
                     }
                 };
-                if let Some(before) = before {
-                    cooled += before.hot_bytes();
-                    writer.unused(&before);
-                    self.damaged.is_gone(before.at());
-                }
+                replaced.extend(before);
             }
         }
         // Before another thread can subtract it.
         self.resident_bytes.add(heated);
         drop(guards);
+        for before in replaced {
+            cooled += before.hot_bytes();
+            writer.unused(&before);
+            self.damaged.is_gone(before.at());
+        }
         writer.used(segment, used_bytes);
         if deletion_bytes > 0 {
             writer.deleted(segment, since, deletion_bytes);
