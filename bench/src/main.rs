@@ -88,7 +88,7 @@ struct RunArguments {
     #[arg(long, value_name = "FILE", default_value = "target/release/fondaco")]
     fondaco: PathBuf,
     /// Start no further row after this many minutes.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 180)]
     minutes_max: u64,
 }
 
