@@ -2,7 +2,7 @@
 //!
 //! An event loop never waits for the disk: a look-up that needs it returns a [`ColdRead`], which is passed to the
 //! loop's own io_uring ([`ring`]) and completes as a future. If the kernel has no io_uring, or forbids it, blocking
-//! threads do the read.
+//! threads do the read, always through the page cache.
 
 mod ring;
 
@@ -81,6 +81,10 @@ impl ColdReads {
     /// Begins a read.
     pub fn start(&self, version: &Arc<Version>, read: ColdRead) -> InFlight {
         self.under_way.fetch_add(1, Relaxed);
+        let read = match &self.ring {
+            Some(_) => read,
+            None => read.buffered(),
+        };
         // A large read is done by `complete` itself, on a blocking thread.
         let bytes = (!read.is_large()).then(|| match &self.ring {
             _ if !version.is_here(&read) => self.read_from_sources(version, &read),

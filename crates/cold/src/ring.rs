@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,8 +35,19 @@ struct State {
 struct Read {
     version: Arc<Version>,
     read: ColdRead,
+    /// Through the page cache: the bytes that were read so far, with room for the others.
     bytes: Vec<u8>,
+    /// Set if it goes past the page cache.
+    direct: Option<Direct>,
     done: oneshot::Sender<Result<Vec<u8>, FormatError>>,
+}
+
+/// The aligned range that is read past the page cache.
+struct Direct {
+    file: RawFd,
+    range: Range<u64>,
+    /// Its place in the buffer, which is longer.
+    at: usize,
 }
 
 impl Ring {
@@ -66,13 +78,7 @@ impl Ring {
         read: &ColdRead,
     ) -> oneshot::Receiver<Result<Vec<u8>, FormatError>> {
         let (done, receiver) = oneshot::channel();
-        let range = read.range();
-        let read = Read {
-            version: Arc::clone(version),
-            read: read.clone(),
-            bytes: Vec::with_capacity((range.end - range.start) as usize),
-            done,
-        };
+        let read = Read::new(version, read, done);
         let mut state = self.state.borrow_mut();
         if state.in_flight() < READS_MAX {
             state.push(read);
@@ -128,15 +134,11 @@ impl State {
             self.reads.len() - 1
         });
         let read = self.reads[slot].insert(read);
-        let file = types::Fd(read.version.cold_file(&read.read).as_raw_fd());
-        let range = read.read.range();
-        let position = range.start + read.bytes.len() as u64;
+        let (file, range, buffer) = read.rest();
         // A read covers one bucket or one index block: far less than 4 GiB.
-        let length = (range.end - position) as u32;
-        let spare = read.bytes.spare_capacity_mut();
-        debug_assert!(spare.len() >= length as usize);
-        let entry = opcode::Read::new(file, spare.as_mut_ptr().cast(), length)
-            .offset(position)
+        let length = (range.end - range.start) as u32;
+        let entry = opcode::Read::new(types::Fd(file), buffer, length)
+            .offset(range.start)
             .build()
             .user_data(slot as u64);
         // SAFETY: the buffer and the file belong to `reads[slot]`, which is neither moved out nor
@@ -154,33 +156,108 @@ impl State {
                 break;
             };
             let slot = end.user_data() as usize;
-            let Some(mut read) = self.reads.get_mut(slot).and_then(Option::take) else {
+            let Some(read) = self.reads.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
             self.free.push(slot);
-            match usize::try_from(end.result()) {
-                Ok(count) => {
-                    let length = read.bytes.len() + count;
-                    // SAFETY: the kernel has written `count` bytes after those already there, and was given the
-                    // capacity.
-                    unsafe { read.bytes.set_len(length) };
-                    let range = read.read.range();
-                    if count > 0 && (length as u64) < range.end - range.start {
-                        self.push(read);
-                        continue;
+            // SAFETY: the kernel has done this read, as `push` submitted it.
+            match unsafe { read.take(end.result()) } {
+                Some(rest) => self.push(rest),
+                None => {
+                    if let Some(next) = self.waiting.pop_front() {
+                        self.push(next);
                     }
-                    let _ = read.done.send(Ok(read.bytes));
                 }
-                Err(_) => {
-                    let error = io::Error::from_raw_os_error(-end.result());
-                    let _ = read.done.send(Err(read.version.read_failed(&read.read, error)));
-                }
-            }
-            if let Some(next) = self.waiting.pop_front() {
-                self.push(next);
             }
         }
     }
+}
+
+impl Read {
+    fn new(version: &Arc<Version>, read: &ColdRead, done: oneshot::Sender<Result<Vec<u8>, FormatError>>) -> Self {
+        let (bytes, direct) = match version.direct_read(read) {
+            Some(direct) => {
+                let length = (direct.range.end - direct.range.start) as usize;
+                let bytes = vec![0u8; length + direct.alignment - 1];
+                let address = bytes.as_ptr().addr();
+                let direct = Direct {
+                    file: direct.file.as_raw_fd(),
+                    range: direct.range,
+                    at: address.next_multiple_of(direct.alignment) - address,
+                };
+                (bytes, Some(direct))
+            }
+            None => (room_for(read), None),
+        };
+        Self {
+            version: Arc::clone(version),
+            read: read.clone(),
+            bytes,
+            direct,
+            done,
+        }
+    }
+
+    /// What the kernel is to read: a range of a file, and the memory for it.
+    fn rest(&mut self) -> (RawFd, Range<u64>, *mut u8) {
+        if let Some(direct) = &self.direct {
+            let length = (direct.range.end - direct.range.start) as usize;
+            let buffer = &mut self.bytes[direct.at..][..length];
+            return (direct.file, direct.range.clone(), buffer.as_mut_ptr());
+        }
+        let range = self.read.range();
+        let rest = range.start + self.bytes.len() as u64..range.end;
+        let spare = self.bytes.spare_capacity_mut();
+        debug_assert!(spare.len() as u64 >= rest.end - rest.start);
+        let file = self.version.cold_file(&self.read).as_raw_fd();
+        (file, rest, spare.as_mut_ptr().cast())
+    }
+
+    /// Takes what the kernel has read: a number of bytes, or a negative error. Delivers the result, or returns the read
+    /// if there is more to read.
+    ///
+    /// # Safety
+    /// The kernel has written that many bytes where [`Read::rest`] said.
+    unsafe fn take(mut self, result: i32) -> Option<Self> {
+        let range = self.read.range();
+        let wanted = (range.end - range.start) as usize;
+        let count = usize::try_from(result);
+        if let Some(direct) = self.direct.take() {
+            let skipped = (range.start - direct.range.start) as usize;
+            if count.is_ok_and(|count| count >= skipped + wanted) {
+                let start = direct.at + skipped;
+                self.bytes.copy_within(start..start + wanted, 0);
+                self.bytes.truncate(wanted);
+                let _ = self.done.send(Ok(self.bytes));
+                return None;
+            }
+            // The file is shorter than it should be, or the disk or the file system is faulty: a read through the page
+            // cache succeeds, or its error is reported.
+            if count.is_err() {
+                self.version.give_up_direct(&self.read);
+            }
+            self.bytes = room_for(&self.read);
+            return Some(self);
+        }
+        let Ok(count) = count else {
+            let error = io::Error::from_raw_os_error(-result);
+            let _ = self.done.send(Err(self.version.read_failed(&self.read, error)));
+            return None;
+        };
+        let length = self.bytes.len() + count;
+        // SAFETY: the kernel has written `count` bytes after those already there, and was given the capacity.
+        unsafe { self.bytes.set_len(length) };
+        if count > 0 && length < wanted {
+            return Some(self);
+        }
+        let _ = self.done.send(Ok(self.bytes));
+        None
+    }
+}
+
+fn room_for(read: &ColdRead) -> Vec<u8> {
+    let range = read.range();
+    Vec::with_capacity((range.end - range.start) as usize)
 }
 
 impl Drop for State {

@@ -14,9 +14,11 @@
 //! `docs/format.md` explains the layout; the byte layouts themselves are documented in the modules `record`,
 //! `chunk::data` and `chunk::index`.
 
+mod admission;
 mod checksum;
 mod chunk;
 mod compression;
+mod direct;
 mod error;
 mod fault;
 mod hash;
@@ -36,6 +38,7 @@ pub use chunk::data::{DATA_HEADER_BYTES, DataHeader};
 pub use chunk::index::{IndexHeader, check_index};
 pub use chunk::writer::{ChunkCounts, ChunkPlan, ChunkWriter};
 pub use compression::{Compression, EncodedValue, Encoder, train_dictionary};
+pub use direct::{DirectRead, direct_reads};
 pub use error::{FileDefect, FormatError};
 pub use fault::unreadable_pages;
 pub use hash::{bucket_of_hash, chunk_of_hash, key_hash, key_position};

@@ -13,6 +13,8 @@ use std::sync::{Arc, OnceLock};
 use fondaco_model::PartitionId;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
+use crate::admission;
+use crate::direct::{self, DirectFile};
 use crate::error::{FileDefect, FormatError};
 use crate::fault::Guard;
 use crate::partial::{FilePlace, PartialFile};
@@ -37,6 +39,8 @@ pub(crate) struct Mapping {
     file: File,
     map: Mmap,
     stamps: Box<[AtomicU16]>,
+    /// The file for reads past the page cache, once one was needed; `None` if it cannot be read so.
+    direct: OnceLock<Option<DirectFile>>,
     /// `mincore` is reliable only for files that the process owns or may write.
     mincore_is_truthful: bool,
     /// Set while the file is not here as a whole.
@@ -100,6 +104,7 @@ impl Mapping {
             file,
             map,
             stamps,
+            direct: OnceLock::new(),
             mincore_is_truthful,
             partial,
             _room: room,
@@ -152,14 +157,14 @@ impl Mapping {
         self.stamps[unit].load(Relaxed) != 0
     }
 
-    /// The ages of the stamps that were ever set, in ticks.
+    /// The ages of the stamps of units that were ever seen and are not gone, in ticks.
     pub(crate) fn ages(&self) -> impl Iterator<Item = u16> {
         self.stamps
             .iter()
             .filter_map(|stamp| residency::age(stamp.load(Relaxed)))
     }
 
-    /// The ranges of units that were last seen resident less than this many ticks ago, in order.
+    /// The ranges of units that were last seen resident less than this many ticks ago and are not gone, in order.
     pub(crate) fn seen_within(&self, ticks: u16) -> impl Iterator<Item = Range<usize>> {
         let mut units = self.stamps.iter().enumerate().peekable();
         let is_seen = move |stamp: &AtomicU16| residency::age(stamp.load(Relaxed)).is_some_and(|age| age < ticks);
@@ -188,11 +193,44 @@ impl Mapping {
         units(&range).for_each(|unit| self.stamps[unit].store(now, Relaxed));
     }
 
+    /// Records that a range has just been read past the page cache.
+    pub(crate) fn note_direct(&self, range: Range<usize>) {
+        direct::count_read();
+        let now = residency::gone(residency::stamp_now());
+        for stamp in &self.stamps[units(&range)] {
+            // A unit at its edge may be in memory, for the records of another bucket.
+            if !residency::is_of_resident(stamp.load(Relaxed)) {
+                stamp.store(now, Relaxed);
+            }
+        }
+    }
+
+    /// The file for reads past the page cache, and how they are aligned, if it can be read so.
+    pub(crate) fn direct(&self) -> Option<&DirectFile> {
+        let direct = self.direct.get_or_init(|| DirectFile::open(&self.file));
+        direct.as_ref().filter(|direct| direct.alignment().is_some())
+    }
+
+    /// Whether a range that is not resident is to be read through the page cache.
+    pub(crate) fn admits(&self, range: &Range<usize>) -> bool {
+        let stamps = self.stamps[units(range)].iter().map(|stamp| stamp.load(Relaxed));
+        let mut missing = stamps.filter(|&stamp| !residency::is_of_resident(stamp));
+        let oldest = missing.try_fold(0, |oldest, stamp| {
+            let ticks = residency::ticks_since_read(stamp)?;
+            Some(ticks.max(oldest))
+        });
+        self.partial.is_some() || self.is_damaged() || admission::admits(oldest)
+    }
+
     #[cold]
     #[inline(never)]
     fn ask_kernel(&self, range: Range<usize>) -> bool {
-        let known = units(&range).any(|unit| self.was_seen(unit));
-        let resident = self.mincore_is_truthful && !self.is_damaged() && self.has(&range) && self.mincore(&range);
+        let stamps = || self.stamps[units(&range)].iter().map(|stamp| stamp.load(Relaxed));
+        let known = stamps().any(|stamp| stamp != 0);
+        // Nothing has brought it back, unless another program has: this is noticed once it is admitted.
+        let is_gone = admission::is_selective() && stamps().all(residency::is_gone);
+        let resident =
+            !is_gone && self.mincore_is_truthful && !self.is_damaged() && self.has(&range) && self.mincore(&range);
         if known {
             residency::observe_stale(resident);
         }
@@ -202,6 +240,7 @@ impl Mapping {
         resident
     }
 
+    /// Asks the kernel whether a range is resident, and marks units that are gone.
     fn mincore(&self, range: &Range<usize>) -> bool {
         const PAGES_MAX: usize = 64;
         let page_bytes = page_bytes();
@@ -219,7 +258,18 @@ impl Mapping {
                 resident.as_mut_ptr(),
             )
         };
-        answered == 0 && resident[..pages].iter().all(|page| page & 1 != 0)
+        if answered != 0 {
+            return false;
+        }
+        let is_resident = |page: usize| resident[page] & 1 != 0;
+        let are_all = (0..pages).all(is_resident);
+        for unit in units(range).filter(|_| !are_all) {
+            let stamp = self.stamps[unit].load(Relaxed);
+            if stamp != 0 && !is_resident((unit * UNIT_BYTES - start) / page_bytes) {
+                self.stamps[unit].store(residency::gone(stamp), Relaxed);
+            }
+        }
+        are_all
     }
 
     /// Reads a range that is here by a system call, which waits for the disk if necessary and reports a failed read as an

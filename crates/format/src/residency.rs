@@ -9,12 +9,16 @@
 //! pressure and the time grows. As soon as some have been evicted, it shrinks. A wrong guess costs one page fault,
 //! and never a wrong answer.
 //!
-//! Stamps are in ticks of 100 ms, in 16 bits that wrap around in two hours; 0 means never.
+//! Stamps are in ticks of 100 ms, in 15 bits that wrap around in an hour; 0 means never. The highest bit marks a unit
+//! that is *gone*: it was found evicted, or was read past the page cache ([`crate::admission`]). Its time is that of its
+//! last read.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
+
+use crate::admission::Window;
 
 /// The bytes that one stamp covers.
 pub(crate) const UNIT_BYTES: usize = 4096;
@@ -22,6 +26,10 @@ pub(crate) const UNIT_BYTES: usize = 4096;
 const TICK: Duration = Duration::from_millis(100);
 const TRUST_TICKS_MIN: u32 = 2;
 const TRUST_TICKS_MAX: u32 = 600;
+
+/// The bit of the stamp of a unit that is gone.
+const GONE: u16 = 1 << 15;
+const TICK_LAST: u16 = GONE - 1;
 
 /// One load: the current tick in the high half, and in the low half how many ticks a stamp is trusted.
 static CLOCK: AtomicU32 = AtomicU32::new(1 << 16 | TRUST_TICKS_MIN);
@@ -35,17 +43,50 @@ pub(crate) fn stamp_now() -> u16 {
     (CLOCK.load(Relaxed) >> 16) as u16
 }
 
-/// How many ticks ago a unit was last seen resident; `None` if it never was.
+/// The stamp of a unit that was ever seen, with its time, once it is gone.
+pub(crate) fn gone(stamp: u16) -> u16 {
+    debug_assert_ne!(stamp, 0);
+    stamp | GONE
+}
+
+/// Whether a unit was ever seen, and is gone.
+pub(crate) fn is_gone(stamp: u16) -> bool {
+    stamp & GONE != 0
+}
+
+/// Whether a unit was resident when it was last seen.
+#[inline]
+pub(crate) fn is_of_resident(stamp: u16) -> bool {
+    (1..GONE).contains(&stamp)
+}
+
+/// How many ticks have passed since a stamp.
+pub(crate) fn ticks_since(stamp: u16) -> u16 {
+    ticks_between(stamp, stamp_now())
+}
+
+/// How many ticks ago a unit was last seen resident; `None` if it never was, or is gone.
 pub(crate) fn age(stamp: u16) -> Option<u16> {
-    (stamp != 0).then(|| stamp_now().wrapping_sub(stamp))
+    is_of_resident(stamp).then(|| ticks_since(stamp))
+}
+
+/// How many ticks ago a unit was last seen resident, or read past the page cache; `None` if it never was.
+pub(crate) fn ticks_since_read(stamp: u16) -> Option<u16> {
+    (stamp != 0).then(|| ticks_since(stamp))
 }
 
 /// Whether a stamp can be trusted.
 #[inline]
 pub(crate) fn is_fresh(stamp: u16) -> bool {
     let clock = CLOCK.load(Relaxed);
-    let age = ((clock >> 16) as u16).wrapping_sub(stamp);
-    stamp != 0 && u32::from(age) < (clock & 0xffff)
+    let age = ticks_between(stamp, (clock >> 16) as u16);
+    is_of_resident(stamp) && u32::from(age) < (clock & 0xffff)
+}
+
+/// The ticks from a stamp to a later one. They may be one too many if the clock wrapped around in between.
+#[inline]
+fn ticks_between(stamp: u16, now: u16) -> u16 {
+    now.wrapping_sub(stamp) & TICK_LAST
 }
 
 /// Records the answer of the kernel about a unit that had been resident before.
@@ -57,11 +98,16 @@ pub(crate) fn observe_stale(resident: bool) {
 pub(crate) fn start_clock() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let ticker = || loop {
-            thread::sleep(TICK);
-            let clock = CLOCK.load(Relaxed);
-            let trust = adapt(clock & 0xffff, KEPT.swap(0, Relaxed), EVICTED.swap(0, Relaxed));
-            CLOCK.store(next_tick(clock >> 16) << 16 | trust, Relaxed);
+        let ticker = || {
+            let mut window = Window::new();
+            loop {
+                thread::sleep(TICK);
+                let clock = CLOCK.load(Relaxed);
+                let (kept, evicted) = (KEPT.swap(0, Relaxed), EVICTED.swap(0, Relaxed));
+                let trust = adapt(clock & 0xffff, kept, evicted);
+                CLOCK.store(next_tick(clock >> 16) << 16 | trust, Relaxed);
+                window.tick(kept, evicted);
+            }
         };
         let spawned = thread::Builder::new().name("residency-clock".into()).spawn(ticker);
         if spawned.is_err() {
@@ -73,7 +119,7 @@ pub(crate) fn start_clock() {
 
 fn next_tick(tick: u32) -> u32 {
     // 0 is the stamp of units that were never seen.
-    if tick >= 0xffff { 1 } else { tick + 1 }
+    if tick >= u32::from(TICK_LAST) { 1 } else { tick + 1 }
 }
 
 /// The trust, in ticks, after a tick in which stale units were found `kept` and `evicted`.
@@ -108,7 +154,22 @@ mod tests {
 
     #[test]
     fn the_tick_never_becomes_zero() {
-        assert_eq!(next_tick(0xffff), 1);
+        assert_eq!(next_tick(u32::from(TICK_LAST)), 1);
         assert!(!is_fresh(0));
+    }
+
+    #[test]
+    fn the_stamp_of_a_unit_that_is_gone_has_a_time_but_is_never_trusted() {
+        let stamp = gone(stamp_now());
+        assert!(is_gone(stamp) && !is_of_resident(stamp));
+        assert!(!is_gone(stamp_now()) && is_of_resident(stamp_now()));
+        assert!(!is_gone(0) && !is_of_resident(0));
+        assert!(ticks_since_read(stamp).is_some_and(|ticks| ticks < 600));
+        assert_eq!((age(stamp), is_fresh(stamp)), (None, false));
+        assert_eq!(ticks_since_read(0), None);
+        for (stamp, now, ticks) in [(7, 7, 0), (3, 10, 7), (TICK_LAST, 1, 2), (1, TICK_LAST, TICK_LAST - 1)] {
+            assert_eq!(ticks_between(stamp, now), ticks);
+            assert_eq!(ticks_between(gone(stamp), now), ticks);
+        }
     }
 }

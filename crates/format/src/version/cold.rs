@@ -2,6 +2,9 @@
 //!
 //! A look-up whose index is in memory needs one read, of exactly the bytes of its bucket. Two other cases are rare: an
 //! evicted index block costs an extra read, and a bucket with values of many kilobytes is searched record by record.
+//!
+//! A bucket may be read past the page cache: [`crate::admission`] decides. Only io_uring does this; the blocking reads of
+//! this module go through the page cache.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,6 +13,7 @@ use std::path::Path;
 use super::lookup::BUCKET_READ_BYTES_MAX;
 use super::{Value, Version};
 use crate::chunk::reader::Chunk;
+use crate::direct::DirectRead;
 use crate::error::FormatError;
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordSearch, search_records};
 
@@ -19,6 +23,8 @@ pub struct ColdRead {
     chunk: u32,
     bucket: u32,
     target: Target,
+    /// The alignment of a read past the page cache, in bytes; `None` if it goes through it.
+    direct: Option<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -45,6 +51,7 @@ impl ColdRead {
             chunk,
             bucket,
             target: Target::Index,
+            direct: None,
         }
     }
 
@@ -53,7 +60,13 @@ impl ColdRead {
             chunk,
             bucket,
             target: Target::Bucket(range),
+            direct: None,
         }
+    }
+
+    /// The same read, through the page cache.
+    pub fn buffered(self) -> Self {
+        Self { direct: None, ..self }
     }
 
     pub(super) fn large(chunk: u32, bucket: u32, range: Range<usize>) -> Self {
@@ -61,6 +74,7 @@ impl ColdRead {
             chunk,
             bucket,
             target: Target::Large(range),
+            direct: None,
         }
     }
 
@@ -87,15 +101,17 @@ impl ColdRead {
         }
     }
 
-    /// The most bytes that it reads, in either way.
+    /// The most bytes that it reads, in either way, with what alignment adds.
     pub fn bytes(&self) -> usize {
-        match &self.target {
+        let bytes = match &self.target {
             Target::Index => {
                 let block = Chunk::block_range(self.bucket);
                 (block.end - block.start) as usize
             }
             Target::Bucket(range) | Target::Large(range) => range.len(),
-        }
+        };
+        // At both ends, and in memory.
+        bytes + 3 * self.direct.unwrap_or(0) as usize
     }
 
     /// Whether [`Version::complete`] waits for the disk itself.
@@ -108,6 +124,28 @@ impl Version {
     /// The file to read from.
     pub fn cold_file(&self, read: &ColdRead) -> &File {
         self.mapping(read.chunk, matches!(read.target, Target::Index)).file()
+    }
+
+    /// How to read past the page cache, if this read is to. If the read fails, or ends too early,
+    /// [`Version::cold_file`] has to be read instead.
+    pub fn direct_read(&self, read: &ColdRead) -> Option<DirectRead<'_>> {
+        read.direct?;
+        Some(self.mapping(read.chunk, false).direct()?.read(&read.range()))
+    }
+
+    /// Reads no more of this file past the page cache: such a read of it has failed.
+    pub fn give_up_direct(&self, read: &ColdRead) {
+        if let Some(direct) = self.mapping(read.chunk, false).direct() {
+            direct.give_up();
+        }
+    }
+
+    /// The same read past the page cache, if that is possible for its file.
+    pub fn directly(&self, read: ColdRead) -> ColdRead {
+        let is_bucket = matches!(read.target, Target::Bucket(_));
+        let file = self.mapping(read.chunk, false).direct().filter(|_| is_bucket);
+        let direct = file.and_then(|file| file.alignment());
+        ColdRead { direct, ..read }
     }
 
     pub(super) fn cold_path(&self, read: &ColdRead) -> &Path {
@@ -169,7 +207,7 @@ impl Version {
     fn go_on(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
         let number = read.chunk;
         let chunk = &self.chunks[number as usize];
-        let (asked, bucket) = (read.range(), read.bucket);
+        let (asked, bucket, is_direct) = (read.range(), read.bucket, read.direct.is_some());
         if bytes.len() as u64 != asked.end - asked.start {
             return Err(chunk.corrupt_data("it is shorter than its manifest says"));
         }
@@ -186,7 +224,10 @@ impl Version {
                 })
             }
             Target::Bucket(range) => {
-                chunk.data().note_resident(range);
+                match is_direct {
+                    true => chunk.data().note_direct(range),
+                    false => chunk.data().note_resident(range),
+                }
                 match search_records(&bytes, key) {
                     RecordSearch::Found {
                         value,

@@ -182,7 +182,8 @@ impl Version {
 
     /// Whether or not its record has expired.
     #[cold]
-    fn get_cold(&self, mut read: ColdRead, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
+    fn get_cold(&self, read: ColdRead, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
+        let mut read = read.buffered();
         loop {
             let bytes = self.read_blocking(&read)?;
             match self.complete_any(read, key, bytes)? {
@@ -291,7 +292,7 @@ impl Version {
         // Loaded while the stamps are checked. A prefetch never waits, not even for the disk.
         prefetch_records(bucket);
         if !chunk.data().is_resident(range.clone()) {
-            return Ok(Lookup::Cold(ColdRead::bucket(number, probe.bucket, range)));
+            return Ok(Lookup::Cold(self.cold_bucket(probe, chunk, range)));
         }
         let found = match search_records(bucket, key) {
             RecordSearch::Found {
@@ -329,6 +330,14 @@ impl Version {
     #[cold]
     fn lookup_again(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
         self.lookup_any(probe, key)
+    }
+
+    /// The read of a bucket that is not resident.
+    #[cold]
+    fn cold_bucket(&self, probe: &Probe, chunk: &Chunk, range: Range<usize>) -> ColdRead {
+        let is_admitted = chunk.data().admits(&range);
+        let read = ColdRead::bucket(probe.chunk, probe.bucket, range);
+        if is_admitted { read } else { self.directly(read) }
     }
 
     #[cold]

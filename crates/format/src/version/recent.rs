@@ -2,8 +2,8 @@
 //!
 //! Every version has its records in the order of their hashes. So a range of the data of one version is a range of hashes, and that is
 //! a range of the data of another version, whatever their numbers of chunks and buckets. The stamps of [residency](crate::residency)
-//! tell which 4 KiB look-ups have touched, and how long ago. They are exact where it matters: while pages are evicted, a stamp is
-//! renewed a fifth of a second after the last one. The latest ones come first, as many as fit.
+//! tell which 4 KiB look-ups have found in memory or read into it, and how long ago. They are exact where it matters: while pages are
+//! evicted, a stamp is renewed a fifth of a second after the last one. The latest ones come first, as many as fit.
 //!
 //! Nothing here is needed for a right answer: what cannot be read now, a look-up reads later, or reports.
 
@@ -15,7 +15,7 @@ use super::Version;
 use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
-use crate::residency::{UNIT_BYTES, stamp_now};
+use crate::residency::{UNIT_BYTES, stamp_now, ticks_since};
 
 /// How many bytes are read at a time.
 pub const STEP_BYTES_MAX: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl Version {
             let fitting = fitting(&counts, bytes_max / UNIT_BYTES as u64 * round / ROUNDS);
             // The last round reads a part of those that do not all fit.
             let ages = fitting + u16::from(round == ROUNDS && fitting < u16::MAX);
-            let since = stamp_now().wrapping_sub(began);
+            let since = ticks_since(began);
             for other in others {
                 if !self.read_younger(other, ages.saturating_add(since), bytes_max, &mut step, may_go_on)? {
                     return Ok(step.read_bytes);

@@ -26,6 +26,8 @@ pub(super) fn metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         help,
         fondaco_format::unreadable_pages(),
     )?;
+    let help = "reads of files of versions past the page cache";
+    counter(encoder, "version_direct_reads", help, fondaco_format::direct_reads())?;
     let gauges = [
         (
             "process_resident_memory_bytes",
