@@ -230,7 +230,7 @@ impl Version {
             return;
         };
         if let Some(Ok(range)) = self.hot_range(probe.chunk, chunk, probe.bucket) {
-            prefetch_records(&chunk.data().bytes()[range]);
+            chunk.prefetch_records(&chunk.data().bytes()[range]);
         }
     }
 
@@ -290,7 +290,7 @@ impl Version {
         }
         let bucket = &chunk.data().bytes()[range.clone()];
         // Loaded while the stamps are checked. A prefetch never waits, not even for the disk.
-        prefetch_records(bucket);
+        chunk.prefetch_records(bucket);
         if !chunk.data().is_resident(range.clone()) {
             return Ok(Lookup::Cold(self.cold_bucket(probe, chunk, range)));
         }
@@ -421,12 +421,6 @@ impl Version {
             .map(|value| Some(value.into_owned()))
             .map_err(|reason| chunk.corrupt_data(&reason))
     }
-}
-
-#[inline]
-fn prefetch_records(records: &[u8]) {
-    const LINES_MAX: usize = 5;
-    records.chunks(64).take(LINES_MAX).for_each(prefetch);
 }
 
 #[inline]
