@@ -4,7 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// XXH3 hashes inputs from this length on in stripes of 64 bytes, which wider vectors speed up.
+const STRIPES_BYTES_MIN: usize = 241;
 
 /// The XXH3-64 of a whole file. Written as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,7 +18,7 @@ pub struct Checksum(u64);
 impl Checksum {
     /// The checksum of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        Self(xxh3_64(bytes))
+        Self(xxh3(bytes))
     }
 
     /// The checksum with this number.
@@ -93,7 +97,19 @@ impl From<Checksum> for String {
 /// KiB about as long. The key hash needs it anyway.
 #[inline]
 pub(crate) fn short_checksum(bytes: &[u8]) -> u32 {
-    xxh3_64(bytes) as u32
+    xxh3(bytes) as u32
+}
+
+/// XXH3-64 of some bytes, seed 0.
+///
+/// Two crates, with the same result: `xxhash-rust` is inlined, but has only the vectors that the whole program is compiled for, SSE2.
+/// `twox-hash` asks the processor, and takes AVX2 where it is there: 34 ns instead of 48 for 1 KiB.
+#[inline]
+fn xxh3(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        STRIPES_BYTES_MIN.. => XxHash3_64::oneshot(bytes),
+        _ => xxh3_64(bytes),
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +122,21 @@ mod tests {
         let mut pieces = Checksummer::new();
         bytes.chunks(77).for_each(|piece| pieces.update(piece));
         assert_eq!(pieces.finish(), Checksum::of(&bytes));
+    }
+
+    #[test]
+    fn both_crates_compute_the_same() {
+        let bytes: Vec<u8> = (0..20_000u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let around = |length: usize| length - 2..length + 3;
+        // Between the ways of hashing: whole stripes, blocks of 16 of them, and inputs that end with one.
+        for length in [2, 16, 128, 240, 256, 1024, 1088, 2048, 4096, 19_000]
+            .into_iter()
+            .flat_map(around)
+        {
+            assert_eq!(xxh3(&bytes[..length]), xxh3_64(&bytes[..length]), "{length} bytes");
+        }
     }
 
     #[test]
