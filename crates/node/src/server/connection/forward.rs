@@ -44,6 +44,9 @@ pub(super) struct Others {
 /// The error for a key that has no answer.
 const UNANSWERED: &str = "ERR fewer keys were answered than asked for";
 
+/// Meanwhile a client's input gets more room if less than this is left. Most clients send nothing before they have their replies.
+const SPARE_BYTES_MIN: usize = INPUT_BYTES / 8;
+
 /// How long a client that sends no more is taken to wait for replies still.
 const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
 
@@ -172,7 +175,9 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
 /// Waits until the client is gone. Its input meanwhile is kept for later.
 async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, context: &LoopContext) -> io::Error {
     while input.len() < INPUT_ROOM_MAX {
-        input.reserve(INPUT_BYTES);
+        if input.capacity() - input.len() < SPARE_BYTES_MIN {
+            input.reserve(INPUT_BYTES);
+        }
         match stream.read_buf(input).await {
             Ok(0) => {
                 tokio::time::sleep(HALF_CLOSED_GRACE).await;
