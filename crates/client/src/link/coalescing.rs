@@ -74,6 +74,24 @@ impl Coalesced {
         self.asks.is_empty()
     }
 
+    /// Whether it is one request.
+    pub(super) fn is_single(&self) -> bool {
+        self.asks.len() == 1
+    }
+
+    /// Whether no other request can be combined with these.
+    pub(super) fn is_full(&self) -> bool {
+        self.keys >= KEYS_MAX
+    }
+
+    /// Fails all requests: the connection is over, and they were not sent.
+    pub(super) fn fail(&mut self, reason: &Arc<str>) {
+        self.keys = 0;
+        for ask in self.asks.drain(..) {
+            ask.fail(Failure::Unsent(Arc::clone(reason)));
+        }
+    }
+
     /// Adds a request that [fits](Self::fits).
     pub(super) fn push(&mut self, ask: Ask<BatchRequest>, timeout_ms: u64) {
         self.timeout_ms = timeout_ms;

@@ -1,6 +1,8 @@
 //! One live connection: sends requests in order, and receives the answers in that order.
 //!
-//! All requests that are queued when its turn comes go out in one write, [combined](super::coalescing) where possible.
+//! All requests that are queued when its turn comes go out in one write, [combined](super::coalescing) where possible. A
+//! combined request that has room for more waits until the runtime has polled its sockets once: clients that are ready
+//! by then join it. The runtime does not sleep meanwhile, so a request waits for work that is there, never for time.
 //! A node that is silent while it owes answers is probed over a separate connection: a slow node answers the probe, a
 //! dead one does not.
 
@@ -52,6 +54,8 @@ pub(super) struct Connection<'a> {
     taken: Vec<Message>,
     /// Requests to be combined.
     coalesced: Coalesced,
+    /// Whether they wait until the runtime has polled its sockets.
+    gathers: bool,
     output: Vec<u8>,
     written: usize,
     unflushed: bool,
@@ -81,6 +85,7 @@ impl<'a> Connection<'a> {
             stream,
             taken: Vec::new(),
             coalesced: Coalesced::default(),
+            gathers: false,
             output: Vec::new(),
             written: 0,
             unflushed: false,
@@ -105,6 +110,7 @@ impl<'a> Connection<'a> {
             End::Broken(reason) => Arc::clone(reason),
         };
         self.owed.fail(&reason);
+        self.coalesced.fail(&reason);
         end
     }
 
@@ -117,8 +123,11 @@ impl<'a> Connection<'a> {
     }
 
     fn poll_io(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Requests wait once, however the connection is woken then.
+        let may_gather = !std::mem::take(&mut self.gathers);
         loop {
             let took = self.take_requests(context);
+            self.encode_or_gather(may_gather, context);
             let wrote = self.write(context)?;
             let read = self.read(context)?;
             self.mind_silence(context)?;
@@ -154,8 +163,26 @@ impl<'a> Connection<'a> {
             }
         }
         self.taken = taken;
-        self.encode(now_us);
         true
+    }
+
+    /// Writes the combined request to the output, or lets it wait for the requests that the runtime's next poll brings.
+    ///
+    /// Under load, several clients become ready while their runtime is busy with others. A request to the node costs both
+    /// ends a system call, and the node a wake-up, however many keys it has.
+    fn encode_or_gather(&mut self, may_gather: bool, context: &mut Context<'_>) {
+        if self.coalesced.is_empty() {
+            return;
+        }
+        // With nothing else under way, the client may be the only one.
+        let is_alone = self.owed.is_empty() && self.coalesced.is_single();
+        if !may_gather || self.unused || is_alone || self.coalesced.is_full() {
+            return self.encode(self.owner.clock.now_us());
+        }
+        if !std::mem::replace(&mut self.gathers, true) {
+            // It is pending, and has the task woken after that poll, behind the tasks that are ready then.
+            let _ = pin!(tokio::task::yield_now()).poll(context);
+        }
     }
 
     /// Combines a request with the pending ones, or sends those and begins anew.

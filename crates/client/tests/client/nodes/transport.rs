@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use fondaco_client::{ClientError, Partial, ReadOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::harness::{Cluster, keys, name, until, value_in, value_of, within};
@@ -121,6 +123,38 @@ async fn simultaneous_requests_are_combined() {
     let asked: Vec<usize> = cluster.nodes[0].state(|state| state.reads.iter().map(|read| read.keys.len()).collect());
     assert_eq!(asked.iter().sum::<usize>(), 100);
     assert!(asked.len() <= 20, "requests for the same store are combined: {asked:?}");
+}
+
+/// Another client becomes ready while the runtime is busy with the first two.
+#[tokio::test]
+async fn requests_are_combined_with_those_of_clients_that_are_ready_by_then() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let (all, options) = (keys(30), ReadOptions::default());
+    for _ in 0..100 {
+        let before = cluster.nodes[0].reads();
+        let (mut signal, mut ready) = UnixStream::pair().unwrap();
+        let (other, theirs) = (client.clone(), all[20..].to_vec());
+        let later = tokio::spawn(async move {
+            ready.read_u8().await.unwrap();
+            other.get_many(&theirs, &ReadOptions::default()).await
+        });
+        // From now on it waits for its socket.
+        tokio::task::yield_now().await;
+        signal.write_u8(1).await.unwrap();
+        let (one, two) = tokio::join!(
+            client.get_many(&all[..10], &options),
+            client.get_many(&all[10..20], &options)
+        );
+        for reply in [one, two, later.await.unwrap()] {
+            assert!(reply.unwrap().values.iter().all(Result::is_ok));
+        }
+        if cluster.nodes[0].reads() == before + 1 {
+            return;
+        }
+        // On a slow machine a millisecond may pass between them, and then the time that is left differs.
+    }
+    panic!("the node was asked several times in each round");
 }
 
 #[tokio::test]
