@@ -57,6 +57,13 @@ enum Wake<R> {
     Time,
 }
 
+/// The time of one step of an operation. Clocks are read once for each step, not for each of its requests.
+#[derive(Clone, Copy)]
+struct Now {
+    us: u64,
+    unix_ms: u64,
+}
+
 /// Counts an operation as a background one until it ends in any way.
 struct InBackground(Arc<Inner>);
 
@@ -137,7 +144,7 @@ impl Inner {
         start: impl FnOnce(&Snapshot, &Environment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
         let snapshot = self.newest()?;
-        let operation = start(&snapshot, &self.env(&snapshot))?;
+        let operation = start(&snapshot, &self.env(&snapshot, self.now()))?;
         Ok(Run {
             parts: Tracing::current().map(|tracing| Parts::of(tracing, operation.described())),
             operation,
@@ -162,10 +169,17 @@ impl Inner {
         Some(guard)
     }
 
-    fn env<'a>(&'a self, snapshot: &'a Snapshot) -> Environment<'a> {
+    fn now(&self) -> Now {
+        Now {
+            us: self.clock.now_us(),
+            unix_ms: now_unix_ms(),
+        }
+    }
+
+    fn env<'a>(&'a self, snapshot: &'a Snapshot, now: Now) -> Environment<'a> {
         Environment {
-            now_us: self.clock.now_us(),
-            now_unix_ms: now_unix_ms(),
+            now_us: now.us,
+            now_unix_ms: now.unix_ms,
             latest: &snapshot.directory,
             steering: &self.steering,
             counts: &self.counters,
@@ -195,8 +209,9 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     pub(crate) async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
         let inner = Arc::clone(&self.inner);
         let mut sleep = inner.alarm.sleep();
+        let mut now = inner.now();
         loop {
-            self.send();
+            self.send(now);
             if is_there(&self.operation) {
                 return;
             }
@@ -219,21 +234,25 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
                 })
                 .await
             };
-            if let Some(latest) = inner.current.load_full() {
-                self.snapshot = latest;
+            if let Some(latest) = &*inner.current.load()
+                && !Arc::ptr_eq(latest, &self.snapshot)
+            {
+                self.snapshot = Arc::clone(latest);
             }
+            now = inner.now();
             match wake {
-                Wake::Outcomes(outcomes) => self.hear(outcomes),
+                Wake::Outcomes(outcomes) => self.hear(outcomes, now),
                 Wake::Directory(latest) => {
                     self.snapshot = latest;
-                    self.operation.on_directory(&inner.env(&self.snapshot));
+                    self.operation.on_directory(&inner.env(&self.snapshot, now));
                 }
                 Wake::Time => {
-                    let env = inner.env(&self.snapshot);
+                    let env = inner.env(&self.snapshot, now);
                     self.operation.on_time(&env);
                     if self.operation.wake_at_us() <= env.now_us {
                         // The awaited result may need this thread.
                         tokio::task::yield_now().await;
+                        now = inner.now();
                     }
                 }
             }
@@ -241,8 +260,8 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     }
 
     /// Passes results to the operation.
-    fn hear(&mut self, outcomes: Outcomes<O::Reply>) {
-        let env = self.inner.env(&self.snapshot);
+    fn hear(&mut self, outcomes: Outcomes<O::Reply>, now: Now) {
+        let env = self.inner.env(&self.snapshot, now);
         for (id, outcome) in outcomes {
             if let Some(parts) = &mut self.parts {
                 parts.heard(id, error_of::<O::Request>(&outcome).as_deref());
@@ -255,9 +274,9 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     }
 
     /// Sends the operation's requests, and carries out its other demands.
-    fn send(&mut self) {
+    fn send(&mut self, mut now: Now) {
         loop {
-            let env = self.inner.env(&self.snapshot);
+            let env = self.inner.env(&self.snapshot, now);
             let Some(outgoing) = self.operation.next_send(&env) else {
                 break;
             };
@@ -271,7 +290,8 @@ impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
                         parts.is_here(id);
                     }
                     let outcomes = inbox.take();
-                    self.hear(outcomes);
+                    now = self.inner.now();
+                    self.hear(outcomes, now);
                 }
             }
         }

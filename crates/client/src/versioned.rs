@@ -273,9 +273,14 @@ impl Inner {
         let Some(snapshot) = current.as_ref().filter(|snapshot| snapshot.has_versioned) else {
             return false;
         };
-        let store = |key: &WireKey| snapshot.directory.store(key.store());
+        let is_versioned = |key: &WireKey| {
+            let store = snapshot.directory.store(key.store());
+            store.is_some_and(|(_, store)| store.versioned.is_some())
+        };
+        // As a rule the same store as that of the key before, which was not versioned.
+        let mut last = None;
         keys.iter()
-            .any(|key| store(key).is_some_and(|(_, store)| store.versioned.is_some()))
+            .any(|key| last.replace(key.store()) != Some(key.store()) && is_versioned(key))
     }
 
     /// How a versioned store resolves siblings.
