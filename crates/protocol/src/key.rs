@@ -4,7 +4,7 @@
 //! [`KEY_BYTES_MAX`] bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use fondaco_model::{KEY_BYTES_MAX, Slot, StoreName, slot_of_wire_key};
+use fondaco_model::{KEY_BYTES_MAX, Slot, SlotPrefix, StoreName, slot_of_wire_key};
 
 use thiserror::Error;
 
@@ -52,15 +52,32 @@ impl WireKey {
         if colon == 0 || !head[..colon].is_ascii() {
             return Err(InvalidKey::new(&bytes, "the text before the colon is not a store name"));
         }
-        match bytes.len() - colon - 1 {
-            0 => Err(InvalidKey::new(&bytes, "the key after the colon is empty")),
-            length if length > KEY_BYTES_MAX => Err(InvalidKey::new(&bytes, "it is longer than 64 KiB")),
-            _ => Ok(Self {
-                slot: slot_of_wire_key(&bytes),
-                store_bytes: colon as u8,
-                bytes,
-            }),
-        }
+        check_length(&bytes, colon)?;
+        Ok(Self {
+            slot: slot_of_wire_key(&bytes),
+            store_bytes: colon as u8,
+            bytes,
+        })
+    }
+
+    /// The wire key with these bytes, which begin with the name of a store and a colon. For servers with many keys of one store:
+    /// `slots` is that of the store, so that its name is neither looked for nor hashed again.
+    ///
+    /// # Errors
+    /// [`InvalidKey`]: an empty or too long key.
+    #[inline]
+    pub fn of_store(store: &StoreName, slots: SlotPrefix, bytes: Bytes) -> Result<Self, InvalidKey> {
+        let colon = store.as_str().len();
+        debug_assert_eq!(bytes[..colon], *store.as_str().as_bytes());
+        debug_assert_eq!(bytes[colon], b':');
+        check_length(&bytes, colon)?;
+        let slot = slots.slot(&bytes[colon + 1..]);
+        debug_assert_eq!(slot, slot_of_wire_key(&bytes));
+        Ok(Self {
+            slot,
+            store_bytes: colon as u8,
+            bytes,
+        })
     }
 
     /// The wire key of a key in a store.
@@ -101,6 +118,16 @@ impl WireKey {
     }
 }
 
+/// Whether the length of the key behind the colon is allowed.
+#[inline]
+fn check_length(wire_key: &[u8], colon: usize) -> Result<(), InvalidKey> {
+    match wire_key.len() - colon - 1 {
+        1..=KEY_BYTES_MAX => Ok(()),
+        0 => Err(InvalidKey::new(wire_key, "the key after the colon is empty")),
+        _ => Err(InvalidKey::new(wire_key, "it is longer than 64 KiB")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +137,21 @@ mod tests {
         let key = WireKey::parse(Bytes::from_static(b"pymk:a:b")).unwrap();
         assert_eq!((key.store(), key.key()), ("pymk", &b"a:b"[..]));
         assert_eq!(key, WireKey::new(&"pymk".parse().unwrap(), b"a:b").unwrap());
+    }
+
+    #[test]
+    fn a_key_of_a_known_store_is_the_one_that_is_parsed() {
+        let store: StoreName = "pymk".parse().unwrap();
+        let slots = SlotPrefix::of(&store);
+        for text in ["pymk:a", "pymk:a:b", "pymk:{tag}b", "pymk:12345678901234567890"] {
+            let of_store = WireKey::of_store(&store, slots, Bytes::from_static(text.as_bytes()));
+            assert_eq!(of_store, WireKey::parse(Bytes::from_static(text.as_bytes())));
+        }
+        let long = [b"pymk:", &[0; KEY_BYTES_MAX + 1][..]].concat();
+        for bytes in [&b"pymk:"[..], &long] {
+            let refused = WireKey::of_store(&store, slots, Bytes::copy_from_slice(bytes));
+            assert!(matches!(refused, Err(InvalidKey { .. })), "{}", bytes.len());
+        }
     }
 
     #[test]

@@ -194,11 +194,16 @@ impl Owed {
                 Whole::Elements(rest) => {
                     let (own, others) = rest.split_at(ask.request.keys().len());
                     *rest = others;
-                    let own: Option<SmallVec<[Element; 1]>> = own.iter().map(|item| element(reply, item)).collect();
-                    // Without an answer it is dropped and thereby lost, like all requests behind it: the connection
-                    // ends.
-                    let Some(own) = own else { return false };
-                    ask.answer(Answer::Elements(own));
+                    let mut answers = SmallVec::<[Element; 1]>::with_capacity(own.len());
+                    for item in own {
+                        // Without an answer it is dropped and thereby lost, like all requests behind it: the connection
+                        // ends.
+                        let Some(answer) = element(reply, item) else {
+                            return false;
+                        };
+                        answers.push(answer);
+                    }
+                    ask.answer(Answer::Elements(answers));
                 }
             }
         }

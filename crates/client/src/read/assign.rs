@@ -153,7 +153,7 @@ impl Read {
         let state = &self.states[key as usize];
         let members = self.directory.members();
         let (mut late, mut ill) = (None, None);
-        for place in self.directory.replicas(store, state.partition) {
+        let mut consider = |place: usize| {
             let member: &Member = &members[place];
             if state.asked.contains(&member.id) {
             } else if !member.is_well() {
@@ -171,6 +171,10 @@ impl Read {
                     near: member.near,
                 });
             }
+        };
+        match self.directory.first_owners(store, state.partition) {
+            Some(owners) => owners.iter().for_each(|&place| consider(place as usize)),
+            None => self.directory.replicas(store, state.partition).for_each(consider),
         }
         late.or(ill.filter(|_| purpose != Purpose::Hedge))
     }

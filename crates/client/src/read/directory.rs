@@ -160,6 +160,16 @@ impl Directory {
         self.topology.stores.get_key_value(name)
     }
 
+    /// The same nodes as those of [`Self::replicas`] for a store of which they are simply the first owners, as of most.
+    #[inline]
+    pub(super) fn first_owners(&self, store: &TopologyStore, partition: PartitionId) -> Option<&[u32]> {
+        if store.replicas == EVERYWHERE || !store.late.is_empty() {
+            return None;
+        }
+        let owners = self.owners.get(partition.get() as usize)?;
+        Some(&owners[..owners.len().min(store.replicas as usize)])
+    }
+
     /// The indices in [`Self::members`] of the nodes that have a partition of a store, in the order of preference. Like
     /// [`Topology::replicas`], but without a look-up for each node. Of a store that is everywhere, some other live nodes that have it
     /// follow, for each partition others.

@@ -64,13 +64,17 @@ impl Operation for Read {
         let mut came = Came::default();
         match answer {
             Answer::Elements(elements) if elements.len() == keys.len() => {
+                let has_room = self.take_room(&keys, &elements);
                 for (&key, element) in keys.iter().zip(elements) {
                     if self.states[key as usize].answer.is_some() {
                         continue;
                     }
                     match element {
                         Element::Value(value) => {
-                            self.answer(key as usize, value, env);
+                            match has_room {
+                                true => self.keep(key as usize, value),
+                                false => self.answer(key as usize, value, env),
+                            }
                             came.values += 1;
                         }
                         Element::Error(error) => came.error(key, error),
@@ -317,6 +321,17 @@ impl Read {
             debug_assert!(*pending > 0);
             *pending -= 1;
         }
+    }
+
+    /// Takes memory for the values of an answer at once, except those of keys that have another answer. Returns false, with
+    /// none taken, if it does not suffice for all of them.
+    fn take_room(&mut self, keys: &[u32], elements: &[Element]) -> bool {
+        let bytes_of = |(&key, element): (&u32, &Element)| match element {
+            Element::Value(Some(value)) if self.states[key as usize].answer.is_none() => value.len(),
+            _ => 0,
+        };
+        let bytes = keys.iter().zip(elements).map(bytes_of).sum();
+        self.room.take(bytes).is_ok()
     }
 
     fn unanswered_of<'a>(&'a self, keys: &'a [u32]) -> impl Iterator<Item = u32> + 'a {

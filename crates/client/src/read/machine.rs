@@ -328,6 +328,11 @@ impl Read {
         {
             return self.give_up_key(key, ClientError::NoRoom { bytes_max }, env);
         }
+        self.keep(key, value);
+    }
+
+    /// A key has its value, which has its memory already.
+    pub(super) fn keep(&mut self, key: usize, value: Option<Bytes>) {
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());
         self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));

@@ -112,6 +112,8 @@ impl Read {
             None => SUB_REQUEST_KEYS_MAX,
             Some(_) => COMPUTATION_KEYS_MAX,
         };
+        // Mostly enough for a bundle, whose keys then take one allocation.
+        let keys_of_bundle = (2 * keys.len() / (self.parts.len() * members).max(1)).min(keys_max);
         // The open bundle of each part and node, counted from 1.
         let mut open = SmallVec::<[u32; 16]>::from_elem(0, self.parts.len() * members);
         for (key, member) in keys.into_iter().zip(chosen) {
@@ -126,7 +128,7 @@ impl Read {
                 bundles.push(Bundle {
                     member,
                     part,
-                    keys: KeyPlaces::new(),
+                    keys: KeyPlaces::with_capacity(keys_of_bundle),
                 });
                 *open = bundles.len() as u32;
             }

@@ -28,7 +28,7 @@ use fondaco_client::read::{HeldBudget, PinnedStore, ValueBudget};
 use fondaco_client::{BatchReply, Client, ClientBuilder, ClientError, Partial, ReadOptions};
 use fondaco_ids::Computation;
 use fondaco_metrics::{Counter, LoopMetrics};
-use fondaco_model::{NodeId, StoreKind, VersionNumber};
+use fondaco_model::{NodeId, SlotPrefix, StoreKind, StoreName, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
 use single_flight::{FlightPlace, SingleFlights};
@@ -439,21 +439,25 @@ pub(crate) fn peers(shared: &ServerState, replica: Option<Arc<dyn LocalReplica>>
     builder
 }
 
-/// The keys as the client library takes them, all in one allocation.
+/// The keys as the client library takes them, their bytes in one allocation.
 fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, ClientError> {
-    let name = |wanted: &Wanted<'_>| catalog.stores()[wanted.store as usize].name.as_str().as_bytes();
-    let length = keys
-        .iter()
-        .map(|wanted| name(wanted).len() + 1 + wanted.key.len())
-        .sum();
-    let mut bytes = BytesMut::with_capacity(length);
-    let wire_key = |wanted: &Wanted<'_>| {
-        bytes.extend_from_slice(name(wanted));
+    let name = |store: u16| &catalog.stores()[store as usize].name;
+    let length = |wanted: &Wanted<'_>| name(wanted.store).as_str().len() + 1 + wanted.key.len();
+    let mut bytes = BytesMut::with_capacity(keys.iter().map(length).sum());
+    let mut wire_keys = Vec::with_capacity(keys.len());
+    // As a rule the same store as that of the key before.
+    let mut last: Option<(u16, &StoreName, SlotPrefix)> = None;
+    for &Wanted { store, key } in keys {
+        let (_, name, slots) = match last.filter(|&(known, ..)| known == store) {
+            Some(known) => known,
+            None => *last.insert((store, name(store), SlotPrefix::of(name(store)))),
+        };
+        bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b":");
-        bytes.extend_from_slice(wanted.key);
-        Ok(WireKey::parse(bytes.split().freeze())?)
-    };
-    keys.iter().map(wire_key).collect()
+        bytes.extend_from_slice(key);
+        wire_keys.push(WireKey::of_store(name, slots, bytes.split().freeze())?);
+    }
+    Ok(wire_keys)
 }
 
 /// An error of the client library as it is answered.
