@@ -99,6 +99,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 /// Asks replicas and other nodes for the keys of a window that are with them; and other nodes for all keys of a store, where
 /// one version of it can only be had so.
 async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
+    match window.is_with_nodes() {
+        true => ask_nodes(context, window, catalog).await,
+        false => ask_everywhere(context, window, catalog).await,
+    }
+}
+
+/// Asks other nodes for all keys of a window, as a router does for most windows.
+async fn ask_nodes(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
+    let places = 0..window.key_count();
+    let keys: Vec<Wanted<'_>> = places.map(|at| wanted_at(window, at)).collect();
+    let Answers { each, room } = context.forwarder.read(catalog, &keys, window.steered()).await;
+    let mut answers: Vec<Option<Answered>> = each.into_iter().map(Some).collect();
+    answers.resize_with(keys.len(), || Some(Answered::failed(UNANSWERED.into())));
+    let mut others = Others {
+        answers,
+        room,
+        ..Others::default()
+    };
+    if keys.len() > 1 {
+        read_again(context, window, catalog, &mut others).await;
+    }
+    others
+}
+
+/// Asks replicas, other nodes and the later events on the disk, each for the keys that are with them.
+async fn ask_everywhere(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
     let keys_with = |is: fn(KeyPlace) -> bool| -> Vec<usize> {
         let keys = 0..window.key_count();
         keys.filter(|&at| is(window.place(at))).collect()
@@ -155,10 +181,15 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
     }
     // A single key is of one version, and so are those that are still awaited.
     let is_all_here = of_batch.is_empty() && of_canary.is_empty();
-    let repeated = match is_all_here || window.key_count() == 1 || others.rest.is_some() {
-        true => Vec::new(),
-        false => keys_of_several_versions(window, catalog, &others),
-    };
+    if !is_all_here && window.key_count() > 1 && others.rest.is_none() {
+        read_again(context, window, catalog, &mut others).await;
+    }
+    others
+}
+
+/// Reads keys again whose answers are from versions that were not current together.
+async fn read_again(context: &LoopContext, window: &Window, catalog: &Catalog, others: &mut Others) {
+    let repeated = keys_of_several_versions(window, catalog, others);
     let (of_canary, of_current): (Vec<_>, Vec<_>) = repeated.into_iter().partition(|&at| window.reads_canary(at));
     let steered = window.steered();
     for (repeated, steered) in [(of_current, steered), (of_canary, steered.of_canary())] {
@@ -169,7 +200,6 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
             others.note(&repeated, answers);
         }
     }
-    others
 }
 
 /// Waits until the client is gone. Its input meanwhile is kept for later.
@@ -277,9 +307,13 @@ fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others)
     let read = |at| (window.key(at).1, window.reads_canary(at));
     let mut sources: Vec<((u16, bool), StoreVersion)> = Vec::new();
     let (mut is_of_catalog, mut is_mixed) = (true, false);
+    let mut last: Option<((u16, bool), Option<StoreVersion>)> = None;
     for at in window.unpinned() {
         let store = read(at);
-        let current = window.source(at, catalog);
+        // As a rule the same store as that of the key before.
+        let known = last.filter(|&(known, _)| known == store);
+        let current = known.map_or_else(|| window.source(at, catalog), |(_, current)| current);
+        last = Some((store, current));
         let source = match &others.answers[at] {
             None => current,
             Some(answer) => answer.source,

@@ -223,6 +223,12 @@ impl Window {
             && matches!(&self.requests[..], [one] if one.reply == Combined::Array)
     }
 
+    /// Whether other nodes are asked for all keys at once, at the current versions of their stores.
+    pub(in crate::server) fn is_with_nodes(&self) -> bool {
+        let is_with_nodes = |key: &Key| matches!(key.place, KeyPlace::Nodes);
+        self.canary == 0 && !self.is_streamed() && self.keys.iter().all(is_with_nodes)
+    }
+
     /// How many keys are looked up here.
     pub(in crate::server) fn local_keys(&self) -> usize {
         self.keys.len() - self.remote
