@@ -24,10 +24,7 @@ impl Forwarder {
     /// # Errors
     /// The error to answer with: too many are under way, or too many values wait to be sent.
     pub(crate) fn check_room(&self, keys: usize) -> Result<(), String> {
-        let keys_max = self.shared.settings.get(Setting::ForwardKeysMax);
-        // Each loop has its share, so that no loop has to know of the others. A single request may be
-        // larger than that: it then has all of it.
-        let share = (keys_max as usize / self.shared.config.loops.max(1)).max(1);
+        let share = self.keys_share();
         let under_way = self.under_way.load(Relaxed);
         let bytes_max = self.bytes_max();
         self.room.resize(bytes_max);
@@ -47,6 +44,24 @@ impl Forwarder {
             "OVERLOADED {under_way} keys are under way from other nodes, and {share} may be: send fewer at a \
              time, or add routers"
         ))
+    }
+
+    /// How many keys may be asked for besides those that are under way: as many as [`check_room`](Self::check_room) allows.
+    pub(crate) fn keys_left(&self) -> usize {
+        let bytes_max = self.bytes_max();
+        self.room.resize(bytes_max);
+        match self.under_way.load(Relaxed) {
+            _ if self.room.bytes() >= bytes_max => 0,
+            0 => usize::MAX,
+            under_way => self.keys_share().saturating_sub(under_way),
+        }
+    }
+
+    /// How many keys may be under way. Each loop has its share, so that no loop has to know of the others. A single request may be
+    /// larger than that: it then has all of it.
+    fn keys_share(&self) -> usize {
+        let keys_max = self.shared.settings.get(Setting::ForwardKeysMax);
+        (keys_max as usize / self.shared.config.loops.max(1)).max(1)
     }
 
     /// Room for values, until they are sent to clients.

@@ -52,6 +52,7 @@ impl Window {
             }
         }
         if self.remote > before.remote
+            && !self.may_ask_others(admission)
             && let Err(error) = self.check_remote(before, admission)
         {
             self.return_to(before);
@@ -112,12 +113,21 @@ impl Window {
         let canary = catalog.canary(store);
         let canary = canary.filter(|canary| self.takes_canary(canary, key, (store, first), catalog));
         let place = match canary {
+            None if self.is_all_with_nodes(store, catalog) => KeyPlace::Nodes,
             None => place_of(key, store, catalog)?,
             Some(canary) => place_in(canary.place, key, store, catalog)?,
         };
         self.canary += usize::from(canary.is_some());
         self.push_key(key, store, place, canary.is_some(), catalog);
         Ok(())
+    }
+
+    /// Whether the current version of a store is not open here, as on a router, and the last key has shown that other nodes may be asked
+    /// for it.
+    #[inline]
+    fn is_all_with_nodes(&self, store: u16, catalog: &Catalog) -> bool {
+        let is_like_it = |last: &Key| last.store == store && !last.is_canary && matches!(last.place, KeyPlace::Nodes);
+        catalog.current(store) == NOT_OPEN && self.keys.last().is_some_and(is_like_it)
     }
 
     /// Whether a key of a store with a canary is read from the canary's version: all keys of the store in a request are, or none. A
@@ -187,6 +197,14 @@ impl Window {
             rate: wants_rate.then(|| admission.forwarder.request_rate()),
         });
         Ok(())
+    }
+
+    /// Whether the request that was added last may surely be passed on to other nodes. The room for it is looked at once for all
+    /// requests of a window: they are added without a pause.
+    #[inline]
+    fn may_ask_others(&mut self, admission: &Admission<'_>) -> bool {
+        let remote_max = *self.remote_max.get_or_insert_with(|| admission.forwarder.keys_left());
+        self.remote <= remote_max && !admission.session.goes_where_keys_are()
     }
 
     /// Whether the request that was added last may be passed on to other nodes.

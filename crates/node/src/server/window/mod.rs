@@ -48,6 +48,8 @@ pub(in crate::server) struct Window {
     key_bytes: Vec<u8>,
     /// How many keys replicas or other nodes have to be asked for.
     remote: usize,
+    /// How many such keys it may have; `None` before the first.
+    remote_max: Option<usize>,
     /// How many keys are read from the version of a canary.
     canary: usize,
     /// Since when it has keys of stores with a canary.
@@ -262,6 +264,7 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.remote = 0;
+        self.remote_max = None;
         self.canary = 0;
         self.watched_since = None;
         self.has_events = false;
