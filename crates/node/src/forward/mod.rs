@@ -455,7 +455,12 @@ fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, Cli
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b":");
         bytes.extend_from_slice(key);
-        wire_keys.push(WireKey::of_store(name, slots, bytes.split().freeze())?);
+        // The last one, which mostly is the only one, needs no count of those that share the allocation.
+        let own = match wire_keys.len() + 1 == keys.len() {
+            true => std::mem::take(&mut bytes),
+            false => bytes.split(),
+        };
+        wire_keys.push(WireKey::of_store(name, slots, own.freeze())?);
     }
     Ok(wire_keys)
 }

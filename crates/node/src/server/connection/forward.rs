@@ -17,6 +17,7 @@ use fondaco_catalog::Catalog;
 use fondaco_client::read::HeldBudget;
 use fondaco_client::trace::within;
 use fondaco_metrics::Counter;
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
@@ -108,7 +109,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> O
 /// Asks other nodes for all keys of a window, as a router does for most windows.
 async fn ask_nodes(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
     let places = 0..window.key_count();
-    let keys: Vec<Wanted<'_>> = places.map(|at| wanted_at(window, at)).collect();
+    let keys: SmallVec<[Wanted<'_>; 1]> = places.map(|at| wanted_at(window, at)).collect();
     let Answers { each, room } = context.forwarder.read(catalog, &keys, window.steered()).await;
     let mut answers: Vec<Option<Answered>> = each.into_iter().map(Some).collect();
     answers.resize_with(keys.len(), || Some(Answered::failed(UNANSWERED.into())));
