@@ -139,6 +139,8 @@ fn carry_out<T>(
     output: &Output,
     work: impl FnOnce(Job<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    // Nodes may run on this machine, too. Threads that are started later inherit it.
+    fondaco_os::priority::let_loops_go_first();
     let interrupt = Interrupt::listen()?;
     let mut display = Display::new(output.is_quiet());
     let mut show = |progress: Progress| {
