@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::streams::many::deploy_all;
+use super::streams::many::{deploy_all, missing_stores};
 use crate::dataset::Dataset;
 use crate::machine::settled;
 use crate::rows::runner::Running;
@@ -28,17 +28,11 @@ pub fn build_and_deploy(running: &mut Running<'_>, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Adds batch stores until there are as many as the argument says; in a quick run, as the second one. Records the memory of
-/// the node, and the time for each added store.
+/// Adds batch stores until there are as many as the argument says. Records the memory of the node, and the time for each added
+/// store.
 pub fn add_batch_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
-    let count = step
-        .arguments
-        .get(usize::from(running.bench.quick))
-        .context("no number of stores")?;
-    let (began, known) = (Instant::now(), running.kept.stores.len());
-    let new: Vec<String> = (known..count.parse()?)
-        .map(|number| format!("store-{number}"))
-        .collect();
+    let began = Instant::now();
+    let new = missing_stores(running, step)?;
     let control = running.control()?;
     for store in &new {
         control.create("batch", store, &[])?;

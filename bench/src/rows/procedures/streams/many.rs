@@ -20,16 +20,20 @@ const TICK: Duration = Duration::from_millis(1);
 /// So many stores are deployed at a time.
 const DEPLOYING: usize = 6;
 
-/// Adds hybrid stores, each with a topic of its own, until there are as many as the argument says; in a quick run, as the second one.
-pub fn add_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
+/// The stores that are missing until there are as many as the argument says; in a quick run, as the second one.
+pub(in crate::rows) fn missing_stores(running: &Running<'_>, step: &Step) -> Result<Vec<String>> {
     let count = step
         .arguments
         .get(usize::from(running.bench.quick))
         .context("no number of stores")?;
-    let (began, known) = (Instant::now(), running.kept.stores.len());
-    let new: Vec<String> = (known..count.parse()?)
-        .map(|number| format!("store-{number}"))
-        .collect();
+    let names = (running.kept.stores.len()..count.parse()?).map(|number| format!("store-{number}"));
+    Ok(names.collect())
+}
+
+/// Adds hybrid stores, each with a topic of its own, until there are as many as the argument says.
+pub fn add_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
+    let began = Instant::now();
+    let new = missing_stores(running, step)?;
     let (kafka, control) = (running.kafka()?, running.control()?);
     for store in &new {
         drop(kafka.make_topic(store, 1));
@@ -39,10 +43,11 @@ pub fn add_stores(running: &mut Running<'_>, step: &Step) -> Result<()> {
     }
     let sized: Vec<(String, Dataset)> = new.iter().map(|store| (store.clone(), running.dataset)).collect();
     deploy_all(running.bench, control, &sized)?;
+    let count = running.kept.stores.len() + new.len();
     eprintln!("  {count} stores after {:.0} s", began.elapsed().as_secs_f64());
     let process = running.fondaco()?.front().process();
     settled(|| process.cpu_time())?;
-    running.figures.set(&step.name, count);
+    running.figures.set(&step.name, count.to_string());
     running.kept.stores.extend(new);
     Ok(())
 }
