@@ -90,12 +90,12 @@ struct Tournament<'a> {
 impl<'a> Tournament<'a> {
     fn of(runs: Vec<Run<'a>>) -> Self {
         // This run does not exist, and wins all matches until every run has played.
-        let nobody = runs.len();
+        let not_played = runs.len();
         let mut tournament = Self {
-            losers: vec![nobody; runs.len().max(1)],
+            losers: vec![not_played; runs.len().max(1)],
             runs,
         };
-        (0..nobody).for_each(|run| tournament.play(run));
+        (0..not_played).for_each(|run| tournament.play(run));
         tournament
     }
 

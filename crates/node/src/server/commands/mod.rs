@@ -20,6 +20,7 @@ pub(super) mod look_ups;
 mod monitoring;
 pub(super) mod operation;
 mod scan;
+mod scan_cursor;
 pub(super) mod siblings;
 pub(super) mod strings;
 pub(super) mod transactions;
