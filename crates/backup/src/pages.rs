@@ -7,6 +7,7 @@ use fondaco_model::PartitionCount;
 use fondaco_model::versioned::Record;
 
 use crate::cluster::{Passing, StoreId, ask};
+use crate::records::give_way;
 
 /// The error codes of a node with too much to do: it is asked again.
 const BUSY: [&str; 1] = ["overloaded"];
@@ -76,6 +77,7 @@ impl<'a> Pages<'a> {
             .map_err(|reason| self.failed(reason))?
         {
             frames.push(frame);
+            give_way(frames.len() as u64);
         }
         Ok(Some((frames, bytes.len() as u64)))
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use fondaco_format::FileEntry;
+use fondaco_os::priority::let_loops_go_first;
 use parking_lot::Mutex;
 
 use crate::error::FetchError;
@@ -13,7 +14,6 @@ use crate::pace::FetchControl;
 use crate::pacer::Pacer;
 use crate::pending_syncs::PendingSyncs;
 use crate::plan::FetchPlan;
-use crate::priority;
 use crate::report::Findings;
 use crate::source::PageCache;
 use crate::sources::Sources;
@@ -70,7 +70,7 @@ impl<'a> Batch<'a> {
             for _ in 0..workers {
                 let (sender, queue, failed) = (sender.clone(), &queue, &failed);
                 scope.spawn(move || {
-                    priority::step_back();
+                    let_loops_go_first();
                     while !failed.load(Relaxed) {
                         let next = queue.lock().next();
                         let Some(entry) = next else { return };

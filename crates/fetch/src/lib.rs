@@ -24,7 +24,6 @@ mod partial;
 mod peer;
 mod pending_syncs;
 mod plan;
-mod priority;
 mod rebuild;
 mod report;
 mod share;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fondaco_model::TokenBucket;
+use fondaco_os::priority::give_way;
 use parking_lot::Mutex;
 
 use crate::error::FetchError;
@@ -199,6 +200,7 @@ impl FetchControl {
                 false => self.bucket.lock().delay(now),
             };
             if delay.is_zero() {
+                give_way();
                 return Ok(());
             }
             self.clock.sleep(delay.min(SLEEP_MAX));

@@ -7,11 +7,11 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
+use fondaco_os::priority::let_loops_go_first;
 use parking_lot::Mutex;
 
 use crate::error::FetchError;
 use crate::pace::FetchControl;
-use crate::priority;
 use crate::source::drop_pages;
 
 /// How many syncs run in parallel.
@@ -65,7 +65,7 @@ impl<'a> PendingSyncs<'a> {
         let threads = files.len().min(SYNCS_AT_ONCE);
         let files = Mutex::new(files.into_iter());
         let work = || {
-            priority::step_back();
+            let_loops_go_first();
             loop {
                 let next = files.lock().next();
                 let Some(complete) = next else { return Ok(()) };

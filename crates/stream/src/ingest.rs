@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use fondaco_os::priority;
 use parking_lot::Mutex;
 
 use crate::alarm::Alarm;
@@ -26,10 +27,6 @@ pub struct Ingest {
 
 /// Called with the bytes that a step has read; the next step begins when it returns.
 pub type Pace = Box<dyn Fn(u64) + Send + Sync>;
-
-/// How nice the threads are, and those of librdkafka, which they start: beside a thread that answers requests, one gets a
-/// tenth of a processor.
-const NICE: i32 = 10;
 
 struct Shared {
     pace: Pace,
@@ -66,8 +63,8 @@ impl Ingest {
             let shared = Arc::clone(&ingest.shared);
             let thread = std::thread::Builder::new().name(format!("ingest-{number}"));
             let run = move || {
-                // If the system refuses, the thread keeps the normal priority.
-                let _ = rustix::process::nice(NICE);
+                // The threads of librdkafka, which this one starts, inherit it.
+                priority::let_loops_go_first();
                 run(&shared);
             };
             ingest.threads.lock().push(thread.spawn(run)?);

@@ -26,6 +26,7 @@ use arc_swap::ArcSwap;
 use bytes::{Buf, BufMut, Bytes};
 use fondaco_engine::{Engine, Extent, Hot, Table, WriteBatch};
 use fondaco_model::{PartitionId, PartitionSet, SlotPrefix};
+use fondaco_os::priority::give_way;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
@@ -529,6 +530,7 @@ impl Overlay {
             if rest.is_empty() || outcome.missing.is_some() {
                 break;
             }
+            give_way();
         }
         outcome.applied = count - rest.len();
         Ok(outcome)
