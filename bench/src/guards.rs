@@ -208,6 +208,7 @@ impl Guard {
             writes: Writes {
                 share: self.writes,
                 value_bytes: VALUE_BYTES,
+                ..Writes::default()
             },
             ..Group::uniform(servers.front().resp(), self.store, arguments.records)
         };

@@ -90,6 +90,7 @@ pub fn run(arguments: &LoadArguments) -> Result<()> {
             writes: Writes {
                 share: arguments.writes,
                 value_bytes: arguments.value_bytes,
+                ..Writes::default()
             },
             keep_each: false,
         })

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Writes;
 use super::keys::Keys;
 use super::reply::{Head, parse_head};
 use crate::dataset::{KEY_BYTES, append_value, is_value_of, key};
@@ -31,6 +32,8 @@ pub struct Asked {
     pub keys_per_request: usize,
     /// `FONDACO.MGET` with this deadline, and null for keys that are late.
     pub deadline_ms: Option<u64>,
+    /// The answer of a `WAIT` follows that of each `SET`.
+    pub waits: bool,
 }
 
 /// The bytes on the wire before the digits of each key with this prefix.
@@ -105,6 +108,7 @@ impl Connection {
         let Asked {
             keys_per_request,
             deadline_ms,
+            ..
         } = asked;
         // Writing to a Vec cannot fail.
         let _ = match deadline_ms {
@@ -128,8 +132,12 @@ impl Connection {
 
     /// Adds a `SET` of a record to the buffer; `key_head` is [`key_head`] of the prefix.
     #[inline]
-    pub fn write(&mut self, key_head: &[u8], value_bytes: usize, id: u64, due: Instant) {
-        append_set(&mut self.output, key_head, value_bytes, id);
+    pub fn write(&mut self, key_head: &[u8], writes: Writes, id: u64, due: Instant) {
+        append_set(&mut self.output, key_head, writes.value_bytes, id);
+        if writes.waits {
+            self.output
+                .extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n");
+        }
         self.asked.push_back(WRITTEN);
         self.due.push_back(due);
     }
@@ -191,6 +199,7 @@ impl Connection {
         let Asked {
             keys_per_request,
             deadline_ms,
+            waits,
         } = asked;
         let is_partial = deadline_ms.is_some();
         let input = &self.input[self.parsed..self.filled];
@@ -199,6 +208,14 @@ impl Connection {
         if self.asked.front() == Some(&WRITTEN) {
             return match parse_head(input)? {
                 None => Ok(None),
+                Some((Head::Ok, bytes)) if waits => match parse_head(&input[bytes..])? {
+                    None => Ok(None),
+                    Some((Head::Integer(1..), wait_bytes)) => {
+                        let bytes = bytes + wait_bytes;
+                        Ok(Some(Whole { bytes, error, late }))
+                    }
+                    Some((other, _)) => bail!("WAIT is answered by {other:?}"),
+                },
                 Some((Head::Ok, bytes)) => Ok(Some(Whole { bytes, error, late })),
                 Some((Head::Error(text), bytes)) => {
                     let error = Some(text);

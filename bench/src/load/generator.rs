@@ -173,6 +173,7 @@ fn asked(group: &Group) -> Asked {
     Asked {
         keys_per_request: group.keys_per_request,
         deadline_ms: group.deadline_ms,
+        waits: group.writes.waits,
     }
 }
 
@@ -180,7 +181,7 @@ fn asked(group: &Group) -> Asked {
 #[inline]
 fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut Connection, due: Instant) {
     if group.writes.share > 0.0 && keys.chance(group.writes.share) {
-        connection.write(key_head, group.writes.value_bytes, keys.next(), due);
+        connection.write(key_head, group.writes, keys.next(), due);
     } else {
         connection.request(key_head, asked(group), keys, due);
     }

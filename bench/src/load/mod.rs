@@ -65,6 +65,8 @@ pub struct Writes {
     pub share: f64,
     /// The length of the values, in bytes.
     pub value_bytes: usize,
+    /// A `WAIT` for a replica follows each write, and belongs to it.
+    pub waits: bool,
 }
 
 /// The results of a group.

@@ -64,6 +64,9 @@ pub struct ServerSpec {
     /// Whether Redis writes a log.
     #[serde(default)]
     pub logs: bool,
+    /// The replicas of Redis, one of which each write waits for.
+    #[serde(default)]
+    pub replicas: usize,
     /// The processes of fondaco.
     #[serde(default)]
     pub shape: Shape,

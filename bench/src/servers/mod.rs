@@ -83,6 +83,7 @@ impl Server {
         match self {
             Self::Fondaco(fondaco) => Ok(fondaco.cpu_time_of_nodes()? + fondaco.cpu_time_of_router()?),
             Self::MariaDb(mariadb) => mariadb.cpu_time(),
+            Self::Redis(redis) => redis.cpu_time(),
             other => other.process()?.cpu_time(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Wait, wait_for_reply};
+use super::{Wait, wait_for_reply, wait_until};
 use crate::bench::Bench;
 use crate::dataset::convert::{self, Form};
 use crate::load::{GroupReport, new_histogram};
@@ -22,6 +22,7 @@ const BENCHMARK_CONNECTIONS: &str = "50";
 pub struct Redis {
     process: Process,
     address: SocketAddr,
+    replicas: Vec<Redis>,
 }
 
 impl Redis {
@@ -63,7 +64,46 @@ impl Redis {
         }
         let mut process = launch.start()?;
         wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
-        Ok(Self { process, address })
+        Ok(Self {
+            process,
+            address,
+            replicas: Vec::new(),
+        })
+    }
+
+    /// Starts so many replicas with the same settings, and waits until they are connected.
+    pub fn add_replicas(&mut self, bench: &Bench, cpu: Option<usize>, logs: bool, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let replica = Self::start(bench, cpu, logs)?;
+            let mut replicate = redis::cmd("REPLICAOF");
+            let port = self.address.port();
+            replicate.arg("127.0.0.1").arg(port).exec(&mut replica.connect()?)?;
+            self.replicas.push(replica);
+        }
+        self.await_replicas()
+    }
+
+    /// Waits until all replicas have all that is written so far.
+    fn await_replicas(&self) -> Result<()> {
+        let mut connection = self.connect()?;
+        wait_until("all replicas follow", || {
+            let acknowledged: usize = redis::cmd("WAIT")
+                .arg(self.replicas.len())
+                .arg(100)
+                .query(&mut connection)?;
+            Ok(acknowledged == self.replicas.len())
+        })
+    }
+
+    /// Whether it has replicas.
+    pub fn has_replicas(&self) -> bool {
+        !self.replicas.is_empty()
+    }
+
+    /// The CPU time so far of all its processes.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let replicas = self.replicas.iter().map(|replica| replica.process.cpu_time());
+        replicas.fold(self.process.cpu_time(), |sum, time| Ok(sum? + time?))
     }
 
     /// A connection of the client library.
@@ -111,7 +151,8 @@ impl Redis {
     pub fn fill(&self, bench: &Bench, parquet: &Path) -> Result<()> {
         let port = self.address.port().to_string();
         let sender = Launch::new("redis-cli").args(["-p", &port, "--pipe"]);
-        convert::pipe_into(sender, parquet, Form::Redis, &bench.log("redis-fill"), LOAD_LIMIT)
+        convert::pipe_into(sender, parquet, Form::Redis, &bench.log("redis-fill"), LOAD_LIMIT)?;
+        self.await_replicas()
     }
 }
 

@@ -203,6 +203,7 @@ fn course(
         writes: Writes {
             share: writes,
             value_bytes: dataset.value_bytes,
+            ..Writes::default()
         },
         ..Group::uniform(cluster.front().resp(), STORE, dataset.records)
     };

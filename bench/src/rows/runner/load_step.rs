@@ -318,6 +318,7 @@ impl Running<'_> {
         Writes {
             share: step.writes,
             value_bytes: self.dataset.value_bytes,
+            waits: matches!(self.server(&step.on), Ok(Server::Redis(redis)) if redis.has_replicas()),
         }
     }
 

@@ -99,7 +99,11 @@ impl<'a> Running<'a> {
                 let name = format!("{}-{}", self.spec.name, spec.name);
                 Server::Fondaco(Box::new(Fondaco::start(bench, &name, spec.shape, limits)?))
             }
-            ServerKind::Redis => Server::Redis(Redis::start(bench, cpu, spec.logs)?),
+            ServerKind::Redis => {
+                let mut redis = Redis::start(bench, cpu, spec.logs)?;
+                redis.add_replicas(bench, cpu, spec.logs, spec.replicas)?;
+                Server::Redis(redis)
+            }
             ServerKind::Valkey => Server::Redis(Redis::start_valkey(bench, cpu)?),
             ServerKind::Mariadb => Server::MariaDb(MariaDb::start(bench, cpu, true)?),
             ServerKind::Bare => Server::start_bare(bench, &spec.prefix, self.dataset.value_bytes)?,
