@@ -14,12 +14,14 @@ use fondaco_model::PartitionId;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::admission;
+use crate::chunk::reader::CACHE_LINE_BYTES;
 use crate::direct::{self, DirectFile};
 use crate::error::{FileDefect, FormatError};
 use crate::fault::Guard;
 use crate::partial::{FilePlace, PartialFile};
 use crate::residency::{self, UNIT_BYTES};
 use crate::room::Taken;
+use crate::version::prefetch;
 
 /// From this length on, the C library allocates memory with a mapping of its own.
 const OWN_MAPPING_BYTES: usize = 128 << 10;
@@ -143,6 +145,15 @@ impl Mapping {
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Loads cache lines from an offset on into the processor's cache, and the stamp of the first.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize, lines: usize) {
+        prefetch(self.stamps.as_ptr().wrapping_add(at / UNIT_BYTES));
+        for line in 0..lines {
+            prefetch(self.map.as_ptr().wrapping_add(at + line * CACHE_LINE_BYTES));
+        }
     }
 
     /// Whether this range, which must be within the file, can be touched without waiting for the disk.

@@ -17,7 +17,7 @@ use crate::partial::{FilePlace, bring_blocks, missing};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact, records_are_intact};
 use crate::version::prefetch;
 
-const CACHE_LINE_BYTES: usize = 64;
+pub(crate) const CACHE_LINE_BYTES: usize = 64;
 /// How many lines of a bucket are loaded ahead at least.
 const PREFETCHED_LINES_MIN: usize = 5;
 /// And at most: the processor itself loads the rest of a longer record ahead, once it sees a sequence.
@@ -116,13 +116,17 @@ impl Chunk {
         self.bucket_count
     }
 
-    /// Loads the beginning of a bucket into the processor's cache: one record of average length, mostly.
+    /// Loads the beginning of a bucket, whose range need not be checked, into the processor's cache: one record of average length,
+    /// mostly.
     #[inline]
-    pub(crate) fn prefetch_records(&self, bucket: &[u8]) {
-        bucket
-            .chunks(CACHE_LINE_BYTES)
-            .take(self.prefetched_lines)
-            .for_each(prefetch);
+    pub(crate) fn prefetch_range(&self, bucket: Range<u32>) {
+        let line = |at: u32| at as usize / CACHE_LINE_BYTES;
+        if bucket.is_empty() {
+            return;
+        }
+        let lines = line(bucket.end - 1) - line(bucket.start) + 1;
+        self.data
+            .prefetch(line(bucket.start) * CACHE_LINE_BYTES, lines.min(self.prefetched_lines));
     }
 
     /// The position of a bucket among all hashes, from 0 to 2^64.
@@ -163,7 +167,7 @@ impl Chunk {
     pub(crate) fn prefetch_entry(&self, bucket: u32) {
         let at = block_range(block_of(bucket)).start + (bucket % BUCKETS_PER_BLOCK) as usize * 4;
         if let Some(entry) = self.index.as_ref().and_then(|index| index.bytes().get(at..)) {
-            prefetch(entry);
+            prefetch(entry.as_ptr());
         }
     }
 

@@ -8,7 +8,7 @@ use fondaco_model::PartitionId;
 
 use super::Version;
 use super::cold::{ColdRead, ColdStep};
-use crate::chunk::index::entry_range;
+use crate::chunk::index::{bucket_range, entry_range};
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
 use crate::fault::Watch;
@@ -120,6 +120,9 @@ impl Deref for Value<'_> {
 pub type Dated = (Vec<u8>, Option<u64>);
 
 impl Version {
+    /// For how many keys at once [`Version::prefetch`] is best called.
+    pub const GROUP: usize = 16;
+
     /// Looks up a key, waiting for the disk if necessary: usually once, and never for data in memory.
     ///
     /// The result may refer to a mapped file. Call [`Value::is_intact`] after the last use of its bytes: it checks
@@ -223,21 +226,28 @@ impl Version {
     }
 
     /// The second step, for callers with several keys: prefetches the key's records, so that memory accesses of many
-    /// keys overlap.
+    /// keys overlap. They overlap most if this is called for a group of [`Version::GROUP`] keys with nothing else in between.
     #[inline]
     pub fn prefetch(&self, probe: &Probe) {
         let Some(chunk) = self.chunks.get(probe.chunk as usize) else {
             return;
         };
-        if let Some(Ok(range)) = self.hot_range(probe.chunk, chunk, probe.bucket) {
-            chunk.prefetch_records(&chunk.data().bytes()[range]);
-        }
+        // Short, and without calls: where a page is not in the TLB, a prefetch holds back all that is behind it until the page is
+        // found. So many of them must fit into what the processor looks ahead.
+        let range = match self.resident.get() {
+            Some(resident) => entry_range(resident.entry(probe.chunk, probe.bucket)),
+            None => match chunk.hot_block(probe.bucket) {
+                Some(block) => bucket_range(block, probe.bucket),
+                None => return,
+            },
+        };
+        chunk.prefetch_range(range);
     }
 
     #[inline]
     fn prefetch_index(&self, chunk: u32, bucket: u32) {
         match self.resident.get() {
-            Some(resident) => prefetch(resident.entry(chunk, bucket)),
+            Some(resident) => prefetch(resident.entry(chunk, bucket).as_ptr()),
             None => self.chunks[chunk as usize].prefetch_entry(bucket),
         }
     }
@@ -290,7 +300,7 @@ impl Version {
         }
         let bucket = &chunk.data().bytes()[range.clone()];
         // Loaded while the stamps are checked. A prefetch never waits, not even for the disk.
-        chunk.prefetch_records(bucket);
+        chunk.prefetch_range(range.start as u32..range.end as u32);
         if !chunk.data().is_resident(range.clone()) {
             return Ok(Lookup::Cold(self.cold_bucket(probe, chunk, range)));
         }
@@ -384,23 +394,25 @@ impl Version {
         keys: &[K],
         mut each: impl FnMut(usize, Result<Lookup<'v>, FormatError>),
     ) {
-        const AHEAD: usize = 16;
-        let mut probes = [Probe {
-            chunk: EMPTY,
-            bucket: 0,
-        }; 2 * AHEAD];
-        for step in 0..keys.len() + 2 * AHEAD {
-            if let Some(key) = keys.get(step) {
-                probes[step % (2 * AHEAD)] = self.probe(key.as_ref());
+        const GROUP: usize = Version::GROUP;
+        let mut probes = [[Probe::NOT_HELD; GROUP]; 3];
+        let groups = || keys.chunks(GROUP).enumerate();
+        let mut searched = groups();
+        for step in 0..keys.len().div_ceil(GROUP) + 2 {
+            if let Some((_, keys)) = groups().nth(step) {
+                for (probe, key) in probes[step % 3].iter_mut().zip(keys) {
+                    *probe = self.probe(key.as_ref());
+                }
             }
-            if let Some(at) = step.checked_sub(AHEAD) {
-                self.prefetch(&probes[at % (2 * AHEAD)]);
+            if let Some(group) = step.checked_sub(1) {
+                probes[group % 3].iter().for_each(|probe| self.prefetch(probe));
             }
-            // Its probe is replaced in the next step.
-            if let Some(at) = (step + 1).checked_sub(2 * AHEAD)
-                && let Some(key) = keys.get(at)
+            if step >= 2
+                && let Some((group, keys)) = searched.next()
             {
-                each(at, self.lookup(&probes[at % (2 * AHEAD)], key.as_ref()));
+                for (at, (probe, key)) in probes[group % 3].iter().zip(keys).enumerate() {
+                    each(group * GROUP + at, self.lookup(probe, key.as_ref()));
+                }
             }
         }
     }
@@ -423,14 +435,15 @@ impl Version {
     }
 }
 
+/// Loads the cache line of an address into the processor's cache. A hint, for any address at all.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8]) {
+pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint: it reads nothing that the program sees, and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = at;
 }

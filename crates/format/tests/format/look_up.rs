@@ -50,6 +50,28 @@ proptest! {
     }
 
     #[test]
+    fn a_batch_of_any_length_gets_an_answer_for_each_key(records in records(), shape in shape(), others in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..5), 50)) {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &records, &shape);
+        let version = Version::open(dir.path()).unwrap();
+        let keys: Vec<&Vec<u8>> = records.keys().chain(&others).collect();
+        for is_warm in [false, true] {
+            if is_warm {
+                version.warm().unwrap();
+            }
+            // Around the ends of groups of keys.
+            for length in [0, 1, 15, 16, 17, 31, 32, 33, 50, keys.len()] {
+                let keys = &keys[keys.len() - length..];
+                let mut answers = vec![Vec::new(); keys.len()];
+                version.get_many(keys, |at, found| answers[at].push(found.unwrap().map(|value| value.to_vec())));
+                for (key, answers) in keys.iter().zip(&answers) {
+                    prop_assert_eq!(&answers[..], &[records.get(*key).cloned()]);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_scan_across_versions_returns_every_record_once(records in records(), (one, other) in (shape(), shape())) {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &records, &one);

@@ -33,8 +33,6 @@ use crate::forward::{Steered, StoreVersion, ValueAnswer};
 pub(in crate::server) const WINDOW_KEYS: usize = 64;
 /// The values of a batch of this many keys are sent as they come.
 pub(in crate::server) const STREAMED_KEYS_MIN: usize = 1000;
-/// How many keys ahead of the one that is searched records are prefetched.
-const PREFETCH_DISTANCE: usize = 8;
 
 /// Replies are sent when they pass this, also in the middle of a pipeline or of an `MGET`.
 pub(in crate::server) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -352,16 +350,18 @@ impl Window {
     pub(in crate::server) fn run(&self, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
         debug_assert!(!self.is_split());
         let mut place = WindowCursor::default();
-        let several = self.keys.len() - place.key > 1;
-        if several {
-            (place.key..place.key + PREFETCH_DISTANCE).for_each(|at| self.prefetch(at, catalog));
-        }
+        let mut prefetched = match self.keys.len() {
+            0 | 1 => usize::MAX,
+            _ => 0,
+        };
         while self.begin(&mut place, reply) {
             if reply.buffer.len() > OUTPUT_BYTES_MAX {
                 return Run::Full(place);
             }
-            if several {
-                self.prefetch(place.key + PREFETCH_DISTANCE, catalog);
+            // A group is searched while the next one is on its way from memory.
+            while prefetched < place.key.saturating_add(Version::GROUP) {
+                (prefetched..prefetched + Version::GROUP).for_each(|at| self.prefetch(at, catalog));
+                prefetched += Version::GROUP;
             }
             if let Some(answer) = self.known(place.key) {
                 tally.count_replicas(answer);
