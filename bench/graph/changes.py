@@ -156,7 +156,7 @@ def main():
         for peer in peers:
             stop(peer.process)
         shutil.rmtree(work)
-    lines = ["| median (p99) | " + " | ".join(peer.name for peer in peers) + " | ratio |", "|---|---|---|---|"]
+    lines = ["| median (p99) | " + " | ".join([Fondaco.name, Redis.name]) + " | ratio |", "|---|---|---|---|"]
     for row in measured[0]:
         ours, theirs = (rows[row] for rows in measured)
         text = [f"{of[0]:.3g}" + (f" ({of[1]:.3g})" if len(of) > 1 else "") for of in (ours, theirs)]
