@@ -153,9 +153,6 @@ impl Bench {
         build(&options, &Progress::new())?;
         let copy = Elsewhere::copy(&dir)?;
         fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
-        // Otherwise what is measured next shares the disk and the processors with the deletion: some file systems tell the disk of each
-        // freed block when they next write their journal.
-        rustix::fs::sync();
         Ok(copy)
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::process::getpriority_process;
 
-/// The time slice that such a thread asks for, in nanoseconds: the least that Linux gives. A thread
+/// The time slice that a thread which answers requests asks for, in nanoseconds: the least that Linux gives. A thread
 /// with a shorter slice has an earlier deadline, and preempts others when it wakes up (EEVDF, Linux 6.12).
 const LOOP_SLICE_NS: u64 = 100_000;
 
@@ -55,7 +55,7 @@ fn set(nice: i32, slice_ns: u64) {
     }
 }
 
-/// The nice value of this thread, from -20 to 19, so that it stays unchanged.
+/// The nice value of this thread, from -20 to 19.
 fn nice() -> i32 {
     getpriority_process(None).unwrap_or(0)
 }
