@@ -79,10 +79,7 @@ fn build_rows(
     let bad_row_samples = check_rows(options, records_read, bad_rows, bad_row_samples)?;
     let reading = started.elapsed();
 
-    progress
-        .records_total
-        .store(records_read, std::sync::atomic::Ordering::Relaxed);
-    progress.enter(Phase::Writing);
+    progress.enter_sorting(Phase::Writing, records_read);
     let started = Instant::now();
     let mut report = BuildReport {
         files: files.paths.len() as u64,

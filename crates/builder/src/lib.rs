@@ -39,6 +39,6 @@ pub use input::Batches;
 pub use options::{
     BuildOptions, ChoiceError, InputFormat, NonFinite, Numbers, OnDuplicate, ReadOptions, RecordTimes, ValueSelection,
 };
-pub use progress::{Phase, Progress, ProgressSnapshot};
+pub use progress::{Phase, Progress, ProgressSnapshot, call_before_sorting};
 pub use report::{BadRow, BuildReport, RowPlace};
 pub use schema_change::{ChangedColumn, SchemaChange};

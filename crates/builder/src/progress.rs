@@ -2,9 +2,18 @@
 //!
 //! It holds only counters. The watcher, which has a clock, computes rates and the remaining time.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::error::BuildError;
+
+static BEFORE_SORTING: OnceLock<fn()> = OnceLock::new();
+
+/// Sets the function that every build of this process calls when it has read its input, before it takes memory to sort: an
+/// allocator may then return what reading has freed. Only the first call counts.
+pub fn call_before_sorting(function: fn()) {
+    _ = BEFORE_SORTING.set(function);
+}
 
 /// The phase of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +116,9 @@ impl Progress {
         self.records_written.store(0, Ordering::Relaxed);
         self.records_total.store(records, Ordering::Relaxed);
         self.enter(phase);
+        if let Some(function) = BEFORE_SORTING.get() {
+            function();
+        }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {

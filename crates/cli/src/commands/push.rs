@@ -6,7 +6,7 @@ use fondaco_model::{PartitionCount, StoreName};
 use fondaco_push::{Push, PushError, Pushed};
 use fondaco_storage::Location;
 
-use super::build::{self, InputOptions, prepare_process};
+use super::build::{self, InputOptions, prepare_build};
 use super::push_outcome::{PushResult, finish};
 use super::push_progress::with_job;
 use super::target_options::{RolloutOptions, ThroughOptions};
@@ -102,7 +102,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         // The push takes the number of partitions of the cluster.
         ..Push::new(input.build_options(PartitionCount::ONE, None)?)
     };
-    prepare_process();
+    prepare_build(input.threads.unwrap_or_else(build::threads_default));
     match with_job(output, |job| fondaco_push::push(&clusters, push, job)) {
         Ok(pushed) => show(pushed, clusters.is_several, output),
         Err(error) => Err(match error.downcast_ref() {

@@ -42,6 +42,7 @@ fn peak_of_build(directory: &Path, input: &Path, options: &[&str]) -> u64 {
         ended.is_some()
     });
     assert!(ended.unwrap().success());
+    fs::remove_dir_all(directory.join("version")).unwrap();
     peak
 }
 
@@ -78,9 +79,12 @@ fn many_threads_decode_within_the_memory_limit() {
     fs::create_dir(&input).unwrap();
     // Each row group takes 8 MiB in memory, and more while it is decoded; together that would be 512 MiB.
     write_parquet(&input.join("rows.parquet"), 64, 2048, 4096);
-    let peak = peak_of_build(directory.path(), &input, &["--memory", "32MiB", "--threads", "64"]);
-    // The limit promised in the documentation.
-    assert!(peak < (32 + 256) * MIB, "{} MiB at the peak", peak / MIB);
+    // With up to 8 threads, a build keeps freed memory for a while.
+    for threads in ["64", "8"] {
+        let peak = peak_of_build(directory.path(), &input, &["--memory", "32MiB", "--threads", threads]);
+        // The limit promised in the documentation.
+        assert!(peak < (32 + 256) * MIB, "{} MiB at the peak", peak / MIB);
+    }
 }
 
 #[test]
