@@ -119,7 +119,7 @@ impl Meter {
             requests,
             p99_us: quantile_us(&answered, 0.99),
         };
-        let loads = self.metrics.take_loads(elapsed);
+        let loads = self.metrics.take_loads(now.at);
         let seconds = elapsed.as_secs_f64().max(1e-3);
         let count = view.partitions();
         let partitions_of = |store: &StoreName, key: &[u8]| {

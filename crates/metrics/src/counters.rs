@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fondaco_catalog::StoreId;
 use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
@@ -250,8 +250,8 @@ impl LoopMetrics {
     }
 
     /// Counts the keys of a request that was looked at. Only the loop's own thread.
-    pub fn count_load<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
-        self.loads.count(asked);
+    pub fn count_load<'a>(&self, asked: impl Iterator<Item = Asked<'a>>, now: Instant) {
+        self.loads.count(asked, now);
     }
 
     /// Adds to a counter. Only the loop's own thread.
@@ -352,9 +352,9 @@ impl NodeMetrics {
         self.loops.iter().map(errors).sum()
     }
 
-    /// The load of partitions and keys since this was last called, `elapsed` ago. One caller only.
-    pub fn take_loads(&self, elapsed: Duration) -> Loads {
-        loads::take(self.loops.iter().map(|metrics| &metrics.loads), elapsed)
+    /// The load of partitions and keys since this was last called. One caller only.
+    pub fn take_loads(&self, now: Instant) -> Loads {
+        loads::take(self.loops.iter().map(|metrics| &metrics.loads), now)
     }
 
     /// A counter, over all loops.

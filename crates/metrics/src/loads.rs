@@ -1,19 +1,24 @@
 //! The load of partitions and keys, from a sample of the requests.
 //!
-//! Looking at every request would cost too much. Each event loop looks at some two thousand requests a second, and counts each of
-//! them for all; a loop that gets fewer looks at each. The part that it looks at is chosen anew at each report, so that
-//! the cost does not grow with the rate.
+//! Looking at every request would cost too much. Each event loop looks at requests with some two thousand keys a second, and counts
+//! each of them for all; a loop that gets fewer looks at each. The part that it looks at is chosen anew at each report, and halved
+//! in between when more requests come than then. So the cost does not grow with the rate, nor with the keys of a request, and a
+//! loop that was idle does not look at each request of a burst.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::Instant;
 
 use fondaco_catalog::StoreId;
 use fondaco_model::PartitionId;
 use parking_lot::Mutex;
 
-/// How many requests a second a loop looks at.
+/// How many keys a second a loop looks at.
 const SAMPLES_PER_SECOND: f64 = 2000.0;
+
+/// After how many keys that it looked at a loop checks whether they were too many for the time: twice those that it should look
+/// at, and as many as this.
+const CHECKED_AFTER: u64 = 128;
 
 /// Of how many requests it looks at one at most.
 const INTERVAL_MAX: u32 = 1 << 16;
@@ -33,7 +38,14 @@ pub(crate) struct LoopLoads {
     /// How many requests are not looked at before the next one that is.
     left: AtomicU32,
     interval: AtomicU32,
-    counted: Mutex<Loads>,
+    counted: Mutex<Counted>,
+}
+
+/// What was counted since then.
+#[derive(Debug)]
+struct Counted {
+    since: Instant,
+    loads: Loads,
 }
 
 /// The keys and partitions that were asked for.
@@ -43,9 +55,11 @@ pub struct Loads {
     pub places: HashMap<(StoreId, PartitionId), Load>,
     /// How often each key was asked for, about.
     pub keys: HashMap<(StoreId, Box<[u8]>), f64>,
-    /// How many requests were looked at, and for how many they count.
+    /// How many keys were looked at, and for how many they count. A request without keys counts as one with one.
     looked_at: u64,
     stand_for: u64,
+    /// When to check whether so many were too many.
+    checked_at: u64,
 }
 
 /// The estimated load of a partition of a store.
@@ -79,7 +93,10 @@ impl Default for LoopLoads {
         Self {
             left: AtomicU32::new(0),
             interval: AtomicU32::new(1),
-            counted: Mutex::default(),
+            counted: Mutex::new(Counted {
+                since: Instant::now(),
+                loads: Loads::default(),
+            }),
         }
     }
 }
@@ -97,23 +114,40 @@ impl LoopLoads {
     }
 
     /// Counts a request that was looked at, and chooses the next one.
-    pub(crate) fn count<'a>(&self, asked: impl Iterator<Item = Asked<'a>>) {
-        let interval = self.interval.load(Relaxed);
-        // At random, so that no pattern of requests is always met at the same place; on average one of `interval`.
-        self.left.store(fastrand::u32(0..2 * interval - 1), Relaxed);
+    pub(crate) fn count<'a>(&self, asked: impl Iterator<Item = Asked<'a>>, now: Instant) {
+        let mut interval = self.interval.load(Relaxed);
         let weight = f64::from(interval);
         let mut counted = self.counted.lock();
-        counted.looked_at += 1;
-        counted.stand_for += u64::from(interval);
+        let Counted { since, loads } = &mut *counted;
+        let mut keys = 0;
         for one in asked {
-            counted.add(one, weight);
+            loads.add(one, weight);
+            keys += 1;
         }
+        loads.looked_at += keys.max(1);
+        loads.stand_for += keys.max(1) * u64::from(interval);
+        if loads.looked_at >= loads.checked_at + CHECKED_AFTER {
+            loads.checked_at = loads.looked_at;
+            let elapsed = now.saturating_duration_since(*since).as_secs_f64();
+            if loads.looked_at > CHECKED_AFTER + (2.0 * SAMPLES_PER_SECOND * elapsed) as u64 {
+                interval = (2 * interval).min(INTERVAL_MAX);
+                self.interval.store(interval, Relaxed);
+            }
+        }
+        // At random, so that no pattern of requests is always met at the same place; on average one of `interval`, which the next
+        // request counts for.
+        self.left.store(fastrand::u32(0..2 * interval - 1), Relaxed);
     }
 
-    /// The counts since they were last taken, `elapsed` ago.
-    fn take(&self, elapsed: Duration) -> Loads {
-        let taken = std::mem::take(&mut *self.counted.lock());
-        let rate = taken.stand_for as f64 / elapsed.as_secs_f64().max(1e-3);
+    /// The counts since they were last taken.
+    fn take(&self, now: Instant) -> Loads {
+        let (taken, since) = {
+            let mut counted = self.counted.lock();
+            let loads = std::mem::take(&mut counted.loads);
+            (loads, std::mem::replace(&mut counted.since, now))
+        };
+        let elapsed = now.saturating_duration_since(since).as_secs_f64();
+        let rate = taken.stand_for as f64 / elapsed.max(1e-3);
         let interval = (rate / SAMPLES_PER_SECOND).round() as u32;
         self.interval.store(interval.clamp(1, INTERVAL_MAX), Relaxed);
         taken
@@ -152,16 +186,18 @@ impl Loads {
     }
 }
 
-/// The counts of all loops since they were last taken, `elapsed` ago.
-pub(crate) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, elapsed: Duration) -> Loads {
+/// The counts of all loops since they were last taken.
+pub(crate) fn take<'a>(loops: impl Iterator<Item = &'a LoopLoads>, now: Instant) -> Loads {
     loops.fold(Loads::default(), |mut sum, one| {
-        sum.merge(one.take(elapsed));
+        sum.merge(one.take(now));
         sum
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn asked(partition: u32, key: &[u8]) -> Asked<'_> {
@@ -178,6 +214,7 @@ mod tests {
     #[test]
     fn a_sample_stands_for_all_requests() {
         let loads = LoopLoads::default();
+        let mut start = Instant::now();
         for per_second in [100_u32, 1_000_000, 50_000] {
             // The first second sets the interval.
             for second in 0..2 {
@@ -185,13 +222,14 @@ mod tests {
                     if loads.is_due() {
                         // A third of the requests is for partition 1.
                         let partition = u32::from(request % 3 == 0);
-                        loads.count(std::iter::once(asked(
-                            partition,
-                            if partition == 1 { b"hot" } else { b"cold" },
-                        )));
+                        loads.count(
+                            std::iter::once(asked(partition, if partition == 1 { b"hot" } else { b"cold" })),
+                            start + Duration::from_secs(1) * request / per_second,
+                        );
                     }
                 }
-                let taken = loads.take(Duration::from_secs(1));
+                start += Duration::from_secs(1);
+                let taken = loads.take(start);
                 if second == 0 {
                     continue;
                 }
@@ -214,6 +252,57 @@ mod tests {
                 assert_eq!(hot, load(1).requests);
             }
         }
+    }
+
+    /// A loop that was idle looks at each request at first, and soon at few.
+    #[test]
+    fn few_requests_of_a_burst_are_looked_at() {
+        for idle_seconds in [0_u64, 6] {
+            let loads = LoopLoads::default();
+            let start = Instant::now();
+            loads.take(start);
+            let burst = start + Duration::from_secs(idle_seconds);
+            let requests = 4_000_000_u32;
+            for request in 0..requests {
+                if loads.is_due() {
+                    let now = burst + Duration::from_secs(2) * request / requests;
+                    loads.count(std::iter::once(asked(0, b"key")), now);
+                }
+            }
+            let taken = loads.take(burst + Duration::from_secs(2));
+            let samples_max = 4000 * (idle_seconds + 2) + 2000;
+            assert!(
+                taken.looked_at < samples_max,
+                "{} after {idle_seconds} s",
+                taken.looked_at
+            );
+            let all = taken.places[&(StoreId::new(1).unwrap(), PartitionId::new(0))].requests;
+            assert!((all / f64::from(requests) - 1.0).abs() < 0.15, "{all}");
+        }
+    }
+
+    /// However many keys a request names. Of one burst few requests are looked at; of many bursts, the sum is about right.
+    #[test]
+    fn few_keys_of_large_requests_are_looked_at() {
+        let (bursts, requests, keys) = (100, 20_000_u32, 100);
+        let (mut looked_at, mut all) = (0, 0.0);
+        for _ in 0..bursts {
+            let loads = LoopLoads::default();
+            let start = Instant::now();
+            loads.take(start);
+            for request in 0..requests {
+                if loads.is_due() {
+                    let now = start + Duration::from_secs(1) * request / requests;
+                    loads.count((0..keys).map(|_| asked(0, b"key")), now);
+                }
+            }
+            let taken = loads.take(start + Duration::from_secs(1));
+            looked_at += taken.looked_at;
+            all += taken.places[&(StoreId::new(1).unwrap(), PartitionId::new(0))].requests;
+        }
+        assert!(looked_at < 4_000 * bursts, "{looked_at}");
+        let share = all / (bursts * u64::from(requests) * keys) as f64;
+        assert!((share - 1.0).abs() < 0.25, "{share}");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let command = spec.id;
         if self.context.metrics.wants_load() {
-            self.sample(spec, bytes, taking.catalog);
+            self.sample(spec, bytes, taking);
         }
         if self.session.transaction.is_some() && !runs_at_once(command) {
             self.keep_for_exec(command, bytes);

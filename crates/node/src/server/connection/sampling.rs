@@ -11,6 +11,7 @@ use fondaco_resp::command::{CommandId, CommandSpec, Flags};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
+use super::requests::Taking;
 use crate::server::queue::replica_command;
 
 /// How many keys of a request are looked at.
@@ -22,7 +23,8 @@ const READ_STORE: usize = 4;
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Counts the next request, which is one of many, for all of them.
     #[cold]
-    pub(super) fn sample(&self, spec: &CommandSpec, bytes: usize, catalog: &Catalog) {
+    pub(super) fn sample(&self, spec: &CommandSpec, bytes: usize, taking: &Taking<'_>) {
+        let catalog = taking.catalog;
         let (metrics, rest) = (&self.context.metrics, &self.input[self.consumed..]);
         if let Some(command) = replica_command(spec.id) {
             let arguments = self.arguments.iter(rest).skip(1).map(Bytes::copy_from_slice);
@@ -34,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(ReplicaOperation::Get { .. } | ReplicaOperation::GetOther { .. })
             );
             let each = bytes as u64 / keys.len().max(1) as u64;
-            metrics.count_load(keys.iter().take(KEYS_MAX).filter_map(|key| {
+            let asked = keys.iter().take(KEYS_MAX).filter_map(|key| {
                 let store = store?;
                 Some(Asked {
                     store: store.id,
@@ -43,12 +45,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     is_write,
                     bytes: each,
                 })
-            }));
+            });
+            metrics.count_load(asked, taking.began);
             return;
         }
         let is_write = spec.flags.contains(Flags::WRITE);
         let keys = keys(spec, &self.arguments, rest);
-        metrics.count_load(keys.take(KEYS_MAX).filter_map(|(name, key)| {
+        let asked = keys.take(KEYS_MAX).filter_map(|(name, key)| {
             let place = catalog.store_on_wire(name)?;
             let store = &catalog.stores()[usize::from(place)];
             Some(Asked {
@@ -61,7 +64,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     false => value_bytes(catalog, place, key),
                 },
             })
-        }));
+        });
+        metrics.count_load(asked, taking.began);
     }
 }
 
