@@ -70,10 +70,18 @@ impl SmallDisk {
 
     /// Frees the space again, unless other processes took it.
     ///
+    /// The file is emptied before it is removed: a process that another test is starting has a copy of every open file
+    /// until it runs its program, which would keep the space of a removed one.
+    ///
     /// # Panics
-    /// If the file cannot be removed.
+    /// If the file cannot be emptied or removed.
     pub fn make_room(&self) {
-        match fs::remove_file(self.dir.join(BALLAST)) {
+        let path = self.dir.join(BALLAST);
+        let emptied = File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|ballast| ballast.set_len(0));
+        match emptied.and_then(|()| fs::remove_file(path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 panic!("cannot make room on the disk at {:?}: {error}", self.dir)
             }
@@ -103,8 +111,11 @@ mod tests {
         fs::write(&path, page).unwrap();
         disk.fill_up_to(0);
         fs::write(dir.join("other"), page).unwrap_err();
+        // Open elsewhere, as in a process that is being started.
+        let elsewhere = File::open(dir.join(BALLAST)).unwrap();
         disk.make_room();
         fs::write(dir.join("other"), page).unwrap();
+        drop(elsewhere);
         disk.fill_up_to(64 << 10);
         fs::write(&path, [1; 32 << 10]).unwrap();
         fs::write(&path, [1; 256 << 10]).unwrap_err();

@@ -11,7 +11,7 @@ use super::values::{KEYS, value};
 
 const DEADLINE_MS: u64 = 200;
 /// Far less than a request takes by default, and far more than a busy machine delays it.
-const ENOUGH: Duration = Duration::from_secs(2);
+const ENOUGH: Duration = Duration::from_secs(10);
 
 /// Asks for all keys and one that is absent.
 fn ask(node: &Node, options: &[&str]) -> redis::RedisResult<Vec<Value>> {
@@ -55,11 +55,11 @@ fn keys_of_a_node_that_hangs_are_listed_as_late_and_the_others_have_their_values
                 .iter()
                 .map(|place| redis::from_redis_value(place.clone()).unwrap())
                 .collect();
-            assert!(
-                !late.is_empty() && late.len() < KEYS as usize,
-                "{} are late",
-                late.len()
-            );
+            assert!(!late.is_empty());
+            if late.len() >= KEYS as usize {
+                // On a busy machine, the other node can be late, too.
+                return false;
+            }
             for (at, found) in answer.into_iter().enumerate() {
                 let expected = match at as u64 {
                     key if key < KEYS && !late.contains(&at) => Value::BulkString(value(1, key).into_bytes()),

@@ -266,9 +266,12 @@ fn nothing_acknowledged_is_lost_when_brokers_and_nodes_are_killed() {
     };
     more(300);
     kafka.kill();
-    // Acknowledgements that were under way.
-    thread::sleep(Duration::from_millis(500));
-    let before = writes.load(SeqCst);
+    let mut before = u64::MAX;
+    until("no acknowledgement to be under way", || {
+        thread::sleep(Duration::from_secs(1));
+        let now = writes.load(SeqCst);
+        std::mem::replace(&mut before, now) == now
+    });
     let asked = Instant::now();
     let refused = error_of(cluster.get("router-1").redis().set::<_, _, ()>("s:x", "y"));
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());

@@ -202,14 +202,17 @@ fn a_large_batch_ends_at_its_deadline_with_the_values_that_came() {
             let begun = Instant::now();
             let mut batch = Batch::ask(node, &["DEADLINE", "300", "PARTIAL"], &keys);
             batch.begin();
-            batch.expect(1, &keys[..early]);
+            // On a busy machine, the other node can be late, too.
+            if !batch.is_whole(1, &keys[..early]) {
+                return false;
+            }
             (early..keys.len()).for_each(|at| assert_eq!(batch.value(), None, "key {}", keys[at]));
             let Some((reason, late)) = batch.late() else {
                 return false;
             };
             assert!(reason.starts_with("TIMEOUT"), "{reason}");
-            // Far less than a request takes by default, and far more than a busy machine delays it.
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            // Far less than the 20 s that a request may take here, and far more than a busy machine delays it.
+            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
             late == (early..keys.len()).collect::<Vec<_>>()
         });
     }

@@ -188,7 +188,7 @@ fn a_source_that_fails_is_an_error_in_time_and_tried_again() {
     assert!(error.contains("503 slow down"), "{error}");
     let took = began.elapsed();
     assert!(
-        (Duration::from_secs(2)..Duration::from_secs(6)).contains(&took),
+        (Duration::from_secs(2)..Duration::from_secs(20)).contains(&took),
         "{took:?}"
     );
     assert!(is_right(&version, 5) && version.damaged().is_empty());

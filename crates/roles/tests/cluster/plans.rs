@@ -196,7 +196,7 @@ fn a_plan_is_saved_run_paused_and_resumed() {
     assert_eq!(partitions(&cluster), [4, 4, 0], "it does not run yet");
 
     // One after the other, slowly enough to be paused.
-    cluster.client.set_rate(64 << 10);
+    cluster.client.set_rate(8 << 10);
     let (status, plan) = cluster.client.call("POST", "/v1/plans/1/run", Value::Null);
     assert_eq!((status, &plan["state"]), (202, &json!("running")), "{plan}");
     let (status, refused) = cluster.client.call("POST", "/v1/plans/1/run", Value::Null);

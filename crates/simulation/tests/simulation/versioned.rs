@@ -31,7 +31,7 @@ fn replay(seed: u64) -> Outcome {
 #[test]
 fn replicas_become_equal_and_no_guarantee_is_broken() {
     let run = |seed| simulate(&Scenario::from_seed(seed)).map_err(|violation| violation.seed);
-    let Some((seeds, outcomes)) = every_seed::run(500, run, replay) else {
+    let Some((seeds, outcomes)) = every_seed::run(250, run, replay) else {
         return;
     };
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use fondaco_engine::{Engine, EngineError, OnLoss, WriteBatch};
@@ -46,6 +47,19 @@ pub fn written(kind: Kind, dir: &Path) -> Records {
     // Too few to be written to a table.
     write(10);
     records
+}
+
+/// Waits until an open engine has compacted what it wants to.
+pub fn wait_until_still(dir: &Path) {
+    let (mut before, mut looks) = (Vec::new(), 0);
+    wait_until("the files to stay the same", Duration::from_secs(60), || {
+        thread::sleep(Duration::from_millis(500));
+        let length = |path: PathBuf| (fs::metadata(&path).map_or(0, |file| file.len()), path);
+        let now: Vec<_> = files(dir).into_iter().map(length).collect();
+        looks = if now == before { looks + 1 } else { 0 };
+        before = now;
+        looks == 3
+    });
 }
 
 pub fn files(dir: &Path) -> Vec<PathBuf> {
@@ -312,7 +326,7 @@ pub fn a_log_is_cut_off_only_after_a_note_and_a_durable_copy(kind: Kind) {
     let error = kind.open(copy.path(), unnoted).err();
     assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
     assert!(fs::read(&damaged).unwrap() == before, "the log was cut off");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let failing = scope.spawn(|| {
             fail_syncs_of_this_thread();
             open_noting(kind, copy.path()).err()
@@ -329,6 +343,8 @@ fn what_was_synced_stays_when_a_later_batch_has_a_hole() {
     let source = tempfile::tempdir().unwrap();
     let records = written(Kind::Tree, source.path());
     let engine = Kind::Tree.open(source.path(), Options::default()).unwrap();
+    // Compaction would remove files while they are copied.
+    wait_until_still(source.path());
     engine.sync().unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&*engine.open_table("t").unwrap(), "key".into(), vec![1; 10_000].into());

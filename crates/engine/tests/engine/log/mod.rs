@@ -79,7 +79,8 @@ fn first_sealed(dir: &Path) -> PathBuf {
 /// Writes one key again and again until a condition holds: the cleaner works beside writes.
 fn write_until(what: &str, engine: &LogEngine, table: &dyn Table, key: &[u8], mut holds: impl FnMut() -> bool) {
     wait_until(what, DEADLINE, || {
-        put(engine, table, key, &[0; 800]);
+        // Many each time: the cleaner wants more garbage than a few writes make.
+        (0..20).for_each(|_| put(engine, table, key, &[0; 800]));
         holds()
     });
 }

@@ -13,7 +13,7 @@ const GRAPHS: usize = 40;
 const QUERIES_PER_GRAPH: usize = 30;
 
 /// On a slow machine the test stops after this time.
-const TIME_MAX: Duration = Duration::from_secs(45);
+const TIME_MAX: Duration = Duration::from_secs(25);
 
 /// The test stops after this number of differences.
 const DIFFERENCES_MAX: usize = 10;

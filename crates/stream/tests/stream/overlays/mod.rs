@@ -294,7 +294,7 @@ fn a_failing_source_delays_no_other_store() {
     let append = |text: &str, ms: u64| topic.append(&[event("k", Some(text), None)], START_MS + ms).unwrap();
     // A step that had begun before may still read this one.
     append("late", 100);
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(2));
     append("paused", 101);
     std::thread::sleep(Duration::from_millis(200));
     let seen = found(b"k");
