@@ -33,11 +33,12 @@ scene('the overview maps nodes by zone, and partitions with their owners', {}, a
   assert.equal(await page.locator('.cells > button').count(), PARTITIONS);
   await page.locator('.cells [data-partition="5"]').hover();
   for (const node of owners[5]) await page.locator('.detail').getByRole('link', { name: `node ${node}` }).waitFor();
-  // A node that is pointed at leaves only its partitions bright.
-  await until('the partitions of others are dim', async () => {
-    await page.locator('.tile[href="#/nodes/1"]').hover();
-    return await page.locator('.cells > .dim').count() === PARTITIONS - nodes[0].partitions;
-  });
+  // A node that is pointed at leaves only its partitions bright, also when the page is drawn anew.
+  await page.locator('.tile[href="#/nodes/1"]').hover();
+  await until('the partitions of others are dim', async () => await page.locator('.cells > .dim').count() === PARTITIONS - nodes[0].partitions);
+  await page.locator('.cells').evaluate((cells) => { cells.dataset.old = ''; });
+  await until('the page is drawn anew', async () => await page.locator('.cells[data-old]').count() === 0);
+  assert.equal(await page.locator('.cells > .dim').count(), PARTITIONS - nodes[0].partitions);
   await button(page, 'first owner').click();
   assert.equal(await page.locator('.cells > .owned').count(), PARTITIONS);
   // A colour for each first owner.

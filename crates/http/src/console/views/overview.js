@@ -32,6 +32,7 @@ export async function load(page) {
 
 export function draw(page, data) {
   const { cluster, routing, load } = data;
+  if (!cluster.nodes.some(({ node }) => node === page.state.marked)) page.state.marked = null; // it was removed
   const live = cluster.nodes.filter((node) => node.live).length;
   const requests = load?.nodes.reduce((total, node) => total + node.load.requests_per_second, 0);
   return [
@@ -45,7 +46,7 @@ export function draw(page, data) {
       ['routers', cluster.routers.length],
     ]),
     underWay(data),
-    section('Nodes', cluster.nodes.length ? zones(cluster.nodes, load) : h('p', { class: 'quiet' }, 'There are no nodes yet.')),
+    section('Nodes', cluster.nodes.length ? zones(page, cluster.nodes, load) : h('p', { class: 'quiet' }, 'There are no nodes yet.')),
     routing && partitions(page, routing, load),
   ];
 }
@@ -68,19 +69,20 @@ function underWay({ pushes, running }) {
     pushes.map(({ name, push }) => h('li', null, 'push to ', storeLink(name), ' ', bytesProgress(push.bytes_done, push.bytes_total, `push to ${name}`)))));
 }
 
-function zones(nodes, load) {
+function zones(page, nodes, load) {
   const loads = new Map((load?.nodes ?? []).map((entry) => [entry.node, entry.load]));
   return h('div', { class: 'zones' }, grouped(nodes, ({ zone }) => zone).sort(([a], [b]) => a.localeCompare(b)).map(([zone, members]) =>
     h('div', { class: 'zone', 'data-key': `zone ${zone}` }, h('h3', null, /^zone/i.test(zone) ? zone : `zone ${zone}`),
       grouped(members, ({ group }) => group).sort(([a], [b]) => (a ?? '').localeCompare(b ?? '')).map(([group, inside]) => h('div', { class: 'group', 'data-key': `group ${group}` },
         group !== null && h('h4', null, `group ${group}`),
-        h('div', { class: 'tiles' }, inside.map((node) => tile(node, node.live ? loads.get(node.node) : null))))))));
+        h('div', { class: 'tiles' }, inside.map((node) => tile(page, node, node.live ? loads.get(node.node) : null))))))));
 }
 
 const grouped = (list, by) => [...list.reduce((map, item) => map.set(by(item), [...(map.get(by(item)) ?? []), item]), new Map())];
 
-function tile(node, load) {
-  const point = (event) => mark(event, node.node);
+function tile(page, node, load) {
+  const point = () => mark(page, node.node);
+  const unmark = () => mark(page, null);
   const next = node.partitions_next !== null && node.partitions_next !== node.partitions ? ` → ${count(node.partitions_next)}` : '';
   return h('a', {
     class: node.live ? 'tile' : 'tile absent', href: `#/nodes/${node.node}`, 'data-key': `node ${node.node}`,
@@ -93,9 +95,13 @@ function tile(node, load) {
   h('span', { class: 'badges' }, marks(node)));
 }
 
-const cells = () => document.querySelectorAll('.cells > button');
-const mark = (_, node) => cells().forEach((cell) => cell.classList.toggle('dim', !cell.dataset.owners.split(' ').includes(String(node))));
-const unmark = () => cells().forEach((cell) => cell.classList.remove('dim'));
+/// Leaves only the partitions of a node bright, or all of them (null), until the pointer moves on.
+function mark(page, node) {
+  page.state.marked = node;
+  for (const cell of document.querySelectorAll('.cells > button')) cell.classList.toggle('dim', isDim(page, cell.dataset.owners.split(' ').map(Number)));
+}
+
+const isDim = ({ state }, owners) => state.marked !== null && !owners.includes(state.marked);
 
 function partitions(page, routing, load) {
   const colour = page.state.colour ?? 'load';
@@ -137,7 +143,7 @@ function partitions(page, routing, load) {
       routing.owners.map((owners, partition) => {
         const entry = loads.get(partition);
         return h('button', {
-          class: `${colour === 'owner' ? 'owned' : ''} ${moves(routing, partition) ? 'moves' : ''} ${partition === shown ? 'shown' : ''}`,
+          class: `${colour === 'owner' ? 'owned' : ''} ${moves(routing, partition) ? 'moves' : ''} ${partition === shown ? 'shown' : ''} ${isDim(page, owners) ? 'dim' : ''}`,
           onfocus: point, 'data-partition': partition, 'data-owners': owners.join(' '), tabindex: partition === (shown ?? 0) ? 0 : -1,
           style: colour === 'owner' ? { '--hue': Math.round((owners[0] ?? 0) * 137.5) % 360 } : { '--load': (value(entry) / highest).toFixed(2) },
           'aria-label': `partition ${partition}, nodes ${owners.join(', ')}, ${bytes(entry?.bytes)}${moves(routing, partition) ? ', moves' : ''}`,
