@@ -73,7 +73,7 @@ package: ## Build the Debian package into target/debian, with cargo-deb, which i
 	mkdir -p target/debian
 	deploy/debian/build target/release/fondaco target/debian
 
-bench: ## Measure against peers, into bench/results (an hour, on a quiet machine)
+bench: ## Measure against peers, into bench/results (three hours, on a quiet machine)
 	bench/run
 
 lint: ## Check formatting, and compile everything with clippy, whose warnings are errors

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub struct Bench {
     pub fondaco: PathBuf,
     /// The cores; at least one.
     pub cpus: Vec<usize>,
+    /// What is measured, by its commit, as it was before the first result was written.
+    pub commit: String,
     /// The parts that were prepared once, by name.
     prepared: Arc<Mutex<HashMap<String, PathBuf>>>,
 }
@@ -48,6 +51,7 @@ impl Bench {
             full,
             fondaco,
             cpus,
+            commit: commit(),
             prepared: Arc::default(),
         })
     }
@@ -58,6 +62,7 @@ impl Bench {
             work,
             fondaco,
             cpus: self.cpus.clone(),
+            commit: self.commit.clone(),
             prepared: Arc::clone(&self.prepared),
             ..*self
         }
@@ -205,4 +210,12 @@ impl Bench {
 pub fn load_launch(engine: EngineKind, parquet: &Path, dir: &Path) -> Result<Launch> {
     let [parquet, dir] = [parquet, dir].map(Path::to_owned);
     Child::LoadEngine { engine, parquet, dir }.launch()
+}
+
+fn commit() -> String {
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok()
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| "unknown".into())
 }

@@ -29,7 +29,11 @@ use bench::Bench;
 use child::Child;
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
+use machine::disk;
 use report::Report;
+
+/// The most that the temporary files of the whole table take.
+const TEMPORARY_BYTES: u64 = 45_000_000_000;
 
 /// The allocator of the server program, since engines that are called directly must use the same one.
 #[global_allocator]
@@ -81,7 +85,7 @@ struct RunArguments {
     /// Print the names of the rows, and measure nothing.
     #[arg(long)]
     list: bool,
-    /// The directory for temporary files: up to 60 GB.
+    /// The directory for temporary files: up to 45 GB.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     temporary: PathBuf,
     /// The server program.
@@ -126,6 +130,15 @@ fn run(arguments: &RunArguments) -> Result<bool> {
         "bench/results"
     };
     let output = arguments.output.clone().unwrap_or_else(|| default_output.into());
+    if arguments.only.is_empty() && !arguments.quick {
+        let (dir, free) = (&arguments.temporary, disk::available_bytes(&arguments.temporary)?);
+        anyhow::ensure!(
+            free >= TEMPORARY_BYTES,
+            "{dir:?} has {} GB free, and the whole table needs up to 45: free some, choose another directory with --temporary, or \
+             measure rows one by one with --only",
+            free / 1_000_000_000
+        );
+    }
     let started = Instant::now();
     let work = tempfile::Builder::new()
         .prefix("fondaco-bench-")

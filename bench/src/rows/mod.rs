@@ -10,7 +10,6 @@ mod spec;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
@@ -27,7 +26,7 @@ const NAMES: [&str; 44] = [
     "engines", "versioned-one", "versioned-three", "long-values", "convergence", "swap", "swap-warm", "swap-at-once", "many-swaps",
     "push-tail", "push-zipf", "routed", "rebalance", "balance", "balance-joins", "router-cache", "hedging", "deadline", "push-cluster", "node-death", "streams",
     "fresh", "stream-tail", "stream-reads", "large-overlay", "many-streams", "bulk", "graph-tail", "hot-store", "fan-out-simulated",
-    "fan-out-cluster", "scale-keys", "scale-stores", "scale-clients", "scale-partitions",
+    "fan-out-cluster", "scale-stores", "scale-clients", "scale-partitions", "scale-keys",
 ];
 
 /// All rows, in the order of the table, from their files in a directory.
@@ -61,7 +60,7 @@ impl RowSpec {
             work: self.work.clone(),
             quick: bench.quick,
             measured_unix_s: since.map_or(0, |since| since.as_secs()),
-            commit: commit(),
+            commit: bench.commit.clone(),
             processor: None,
             took_s: started.elapsed().as_secs_f64(),
             lines,
@@ -70,14 +69,6 @@ impl RowSpec {
             failure,
         }
     }
-}
-
-fn commit() -> String {
-    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.ok()
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| "unknown".into())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
 use super::{Wait, wait_for_reply, wait_until};
 use crate::bench::Bench;
@@ -23,6 +24,8 @@ pub struct Redis {
     process: Process,
     address: SocketAddr,
     replicas: Vec<Redis>,
+    /// Deleted after the process has ended: its log may have gigabytes.
+    _dir: TempDir,
 }
 
 impl Redis {
@@ -39,7 +42,7 @@ impl Redis {
     fn start_program(program: &str, bench: &Bench, cpu: Option<usize>, logs: bool) -> Result<Self> {
         let address = free_address()?;
         let port = address.port().to_string();
-        let dir = bench.fresh_dir(&format!("redis-{port}"))?;
+        let dir = tempfile::Builder::new().prefix("redis-").tempdir_in(&bench.work)?;
         let mut launch = Launch::new(program)
             .args([
                 "--port",
@@ -57,7 +60,7 @@ impl Redis {
                 "--appendonly",
                 if logs { "yes" } else { "no" },
             ])
-            .args(["--dir".as_ref(), dir.as_os_str()])
+            .args(["--dir".as_ref(), dir.path().as_os_str()])
             .log_to(bench.log(program));
         if let Some(cpu) = cpu {
             launch = launch.on_cpu(cpu);
@@ -68,6 +71,7 @@ impl Redis {
             process,
             address,
             replicas: Vec::new(),
+            _dir: dir,
         })
     }
 
