@@ -89,6 +89,12 @@ impl<'a> Reply<'a> {
         self.buffer.extend_from_slice(b"\r\n");
     }
 
+    /// The head of a string: as many bytes and a line end must follow in the buffer.
+    #[inline]
+    pub fn bulk_length(&mut self, length: usize) {
+        self.length(b'$', length);
+    }
+
     /// A number as a string, as in requests.
     pub fn bulk_decimal(&mut self, number: u64) {
         let mut line = [0; LINE_BYTES_MAX];

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
-use fondaco_protocol::replica::ReplicaRequest;
+use bytes::{BufMut, BytesMut};
+use fondaco_protocol::replica::{ReplicaRequest, Splices};
 use fondaco_resp::{Protocol, Reply, ReplyItems, ReplyParse, parse_reply};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
@@ -33,6 +33,8 @@ const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// A larger buffer is freed after use.
 const OUTPUT_BYTES_KEPT_MAX: usize = 64 * 1024;
 const INPUT_CHUNK_BYTES: usize = 32 * 1024;
+/// The most bytes of long values that are moved before the other tasks of the runtime have their turn.
+const TURN_BYTES: usize = 256 * 1024;
 /// The number of requests taken from the queue at a time.
 const TAKEN_MAX: usize = 256;
 
@@ -57,6 +59,8 @@ pub(super) struct Connection<'a> {
     /// Whether they wait until the runtime has polled its sockets.
     gathers: bool,
     output: Vec<u8>,
+    /// Long strings of the output.
+    splices: Splices,
     written: usize,
     unflushed: bool,
     input: BytesMut,
@@ -87,6 +91,7 @@ impl<'a> Connection<'a> {
             coalesced: Coalesced::default(),
             gathers: false,
             output: Vec::new(),
+            splices: Splices::default(),
             written: 0,
             unflushed: false,
             input: BytesMut::new(),
@@ -125,6 +130,7 @@ impl<'a> Connection<'a> {
     fn poll_io(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Requests wait once, however the connection is woken then.
         let may_gather = !std::mem::take(&mut self.gathers);
+        let mut moved = 0;
         loop {
             let took = self.take_requests(context);
             self.encode_or_gather(may_gather, context);
@@ -134,7 +140,12 @@ impl<'a> Connection<'a> {
             if self.unused && self.owed.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if !took && !wrote && !read {
+            if !took && wrote == 0 && read == 0 {
+                return Poll::Pending;
+            }
+            moved += wrote + read;
+            if moved >= TURN_BYTES {
+                wake_after_next_poll(context);
                 return Poll::Pending;
             }
         }
@@ -142,7 +153,7 @@ impl<'a> Connection<'a> {
 
     /// Takes requests from the queue, as long as their bytes can be written.
     fn take_requests(&mut self, context: &mut Context<'_>) -> bool {
-        if self.unused || self.output.len() - self.written >= OUTPUT_BYTES_MAX {
+        if self.unused || self.output.len() - self.written >= OUTPUT_BYTES_MAX || !self.splices.is_empty() {
             return false;
         }
         let requests: &mut mpsc::UnboundedReceiver<Message> = &mut self.owner.requests;
@@ -180,8 +191,7 @@ impl<'a> Connection<'a> {
             return self.encode(self.owner.clock.now_us());
         }
         if !std::mem::replace(&mut self.gathers, true) {
-            // It is pending, and has the task woken after that poll, behind the tasks that are ready then.
-            let _ = pin!(tokio::task::yield_now()).poll(context);
+            wake_after_next_poll(context);
         }
     }
 
@@ -226,21 +236,30 @@ impl<'a> Connection<'a> {
         let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
         let protocol = self.owner.transport.protocol.load(Relaxed);
         let (left_ms, trace) = (left_us.div_ceil(1000), ask.trace.as_deref().copied());
-        ask.request.write(protocol, left_ms, trace, &mut writer);
+        ask.request
+            .write(protocol, left_ms, trace, &mut writer, &mut self.splices);
         self.owed.push_alone(ask);
     }
 
-    fn write(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        let mut progress = false;
+    /// Returns the number of bytes written: about [`TURN_BYTES`] at most.
+    fn write(&mut self, context: &mut Context<'_>) -> io::Result<usize> {
+        let mut moved = 0;
         while self.written < self.output.len() {
-            let bytes = &self.output[self.written..];
-            match Pin::new(&mut self.stream).poll_write(context, bytes)? {
-                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(count) => self.written += count,
-                Poll::Pending => return Ok(progress),
+            if moved >= TURN_BYTES {
+                return Ok(moved);
             }
-            (progress, self.unflushed) = (true, true);
-            if self.output.len() >= LONG_BYTES {
+            let is_long = self.output.len() >= LONG_BYTES || !self.splices.is_empty();
+            let next = self.splices.next(&self.output, self.written);
+            let next = &next[..next.len().min(TURN_BYTES)];
+            let count = match Pin::new(&mut self.stream).poll_write(context, next)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(count) => count,
+                Poll::Pending => return Ok(moved),
+            };
+            self.splices.advance(&mut self.written, count);
+            moved += count;
+            self.unflushed = true;
+            if is_long {
                 self.moved();
             }
         }
@@ -252,7 +271,7 @@ impl<'a> Connection<'a> {
         if self.unflushed && Pin::new(&mut self.stream).poll_flush(context)?.is_ready() {
             self.unflushed = false;
         }
-        Ok(progress)
+        Ok(moved)
     }
 
     /// Bytes of a long value were sent: the node takes them, so it is not silent.
@@ -261,24 +280,26 @@ impl<'a> Connection<'a> {
         self.owner.health.moved(self.heard_us);
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        match self.fill(context) {
-            Poll::Pending => return Ok(false),
+    /// Returns the number of bytes read: [`TURN_BYTES`] at most.
+    fn read(&mut self, context: &mut Context<'_>) -> io::Result<usize> {
+        let count = match self.fill(context) {
+            Poll::Pending => return Ok(0),
             Poll::Ready(Ok(0)) => {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
                     "the node closed the connection",
                 ));
             }
-            Poll::Ready(Ok(_)) => {
+            Poll::Ready(Ok(count)) => {
                 self.heard_us = self.owner.clock.now_us();
                 self.owner.health.heard(self.heard_us);
                 if self.needed >= LONG_BYTES {
                     self.owner.health.moved(self.heard_us);
                 }
+                count
             }
             Poll::Ready(Err(error)) => return Err(error),
-        }
+        };
         while self.input.len() >= self.needed {
             match parse_reply(&self.input, &self.owner.transport.limits, &mut self.items).map_err(io::Error::other)? {
                 ReplyParse::Complete { consumed } => {
@@ -294,7 +315,7 @@ impl<'a> Connection<'a> {
                 ReplyParse::Incomplete { needed } => self.needed = needed,
             }
         }
-        Ok(true)
+        Ok(count)
     }
 
     /// Reads once, into the space behind earlier input.
@@ -304,7 +325,7 @@ impl<'a> Connection<'a> {
             self.input.reserve(wanted.max(INPUT_CHUNK_BYTES));
         }
         // Polling it only once loses nothing: it has no state.
-        pin!(self.stream.read_buf(&mut self.input)).poll(context)
+        pin!(self.stream.read_buf(&mut (&mut self.input).limit(TURN_BYTES))).poll(context)
     }
 
     /// Probes the node when it owes answers and is silent, or when it is suspended and its probe is due.
@@ -366,4 +387,9 @@ impl<'a> Connection<'a> {
     fn is_silent(&self, now_us: u64) -> bool {
         self.silent_from_us().is_some_and(|from_us| from_us <= now_us)
     }
+}
+
+/// Has the task woken after the runtime has polled its sockets once, behind the tasks that are ready then.
+fn wake_after_next_poll(context: &mut Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(context);
 }

@@ -11,4 +11,4 @@ pub use reply::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 pub use request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
-pub use wire::ReplicaRequestError;
+pub use wire::{ReplicaRequestError, Splices};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fondaco_model::versioned::Update;
 use fondaco_model::{PROTOCOL, PartitionCount, PartitionId};
-use fondaco_protocol::replica::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
+use fondaco_protocol::replica::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply, Splices};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 use fondaco_resp::{Protocol, Reply};
 use fondaco_testing::until;
@@ -129,7 +129,10 @@ fn count_bytes(network: &Network) -> Arc<AtomicU64> {
         let mut wire = Vec::new();
         let mut writer = Reply::new(&mut wire, Protocol::Resp2);
         match message {
-            Message::Request(request) => request.write(PROTOCOL, request.timeout_ms, None, &mut writer),
+            Message::Request(request) => {
+                // Records here are short.
+                request.write(PROTOCOL, request.timeout_ms, None, &mut writer, &mut Splices::default())
+            }
             Message::Reply(reply) => reply.write(&mut writer),
         }
         counter.fetch_add(wire.len() as u64, Relaxed);

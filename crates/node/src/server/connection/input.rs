@@ -7,11 +7,12 @@ use std::pin::pin;
 use std::task::{self, Poll};
 use std::time::Instant;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use fondaco_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::task::yield_now;
 
-use super::Connection;
+use super::{Connection, TURN_BYTES};
 use crate::server::clients::Phase;
 use crate::server::loop_memory::{INPUT_BYTES, INPUT_BYTES_MAX};
 
@@ -53,6 +54,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(());
             }
             self.client.note(Phase::Sending, self.context.shared.now_ms());
+            if count >= TURN_BYTES {
+                yield_now().await;
+            }
         }
     }
 
@@ -61,7 +65,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.input.capacity() == 0 {
             self.input = self.context.loop_memory.input(self.input_room);
         }
-        pin!(self.stream.read_buf(&mut self.input)).poll(context)
+        pin!(self.stream.read_buf(&mut (&mut self.input).limit(TURN_BYTES))).poll(context)
     }
 
     /// So much was read at once.

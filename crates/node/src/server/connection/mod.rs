@@ -43,6 +43,9 @@ use super::session::{Replies, Session};
 use super::traced::{Chosen, RequestTrace};
 use super::window::{Tally, Window, WindowCursor};
 
+/// The most bytes of a long request or reply that are moved before the other clients of the loop have their turn.
+const TURN_BYTES: usize = 256 * 1024;
+
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
 where

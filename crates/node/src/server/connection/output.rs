@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use fondaco_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::task::yield_now;
 
-use super::Connection;
+use super::{Connection, TURN_BYTES};
 use crate::server::clients::Phase;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -69,13 +70,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.client.note(Phase::Receiving, self.context.shared.ms_at(since));
         let mut written = 0;
         while written < self.output.len() {
-            let count = self.stream.write(&self.output[written..]).await?;
+            let end = self.output.len().min(written + TURN_BYTES);
+            let count = self.stream.write(&self.output[written..end]).await?;
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             written += count;
             if written < self.output.len() {
                 self.client.note(Phase::Receiving, self.context.shared.now_ms());
+                if count >= TURN_BYTES {
+                    yield_now().await;
+                }
             }
         }
         self.stream.flush().await?;

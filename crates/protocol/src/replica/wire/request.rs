@@ -10,6 +10,7 @@ use crate::envelope::{Envelope, EnvelopeError};
 use crate::replica::request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
+use crate::replica::wire::Splices;
 use crate::trace::TraceContext;
 
 /// Why arguments are not a valid [`ReplicaRequest`].
@@ -79,9 +80,16 @@ impl PutOver {
 }
 
 impl ReplicaRequest {
-    /// Writes the request in this protocol, as an array of strings. Its timeout is `timeout_ms`, not that of the request
-    /// itself.
-    pub fn write(&self, protocol: u32, timeout_ms: u64, trace: Option<TraceContext>, writer: &mut Reply<'_>) {
+    /// Writes the request in this protocol, as an array of strings; long ones into `splices`. Its timeout is `timeout_ms`, not
+    /// that of the request itself.
+    pub fn write(
+        &self,
+        protocol: u32,
+        timeout_ms: u64,
+        trace: Option<TraceContext>,
+        writer: &mut Reply<'_>,
+        splices: &mut Splices,
+    ) {
         let command = self.operation.command();
         let envelope = Envelope {
             timeout_ms: Some(timeout_ms),
@@ -133,18 +141,18 @@ impl ReplicaRequest {
                 writer.bulk(&bytes);
                 bytes.clear();
                 update.encode(&mut bytes);
-                writer.bulk(&bytes);
+                splices.bulk(&bytes.into(), writer);
             }
             ReplicaOperation::Merge { records } => {
                 head(writer, 1 + 2 * records.len());
                 writer.bulk(store);
-                write_records(records, writer);
+                write_records(records, writer, splices);
             }
             ReplicaOperation::Hint { target, records } => {
                 head(writer, 2 + 2 * records.len());
                 writer.bulk(store);
                 writer.bulk_decimal(target.get().into());
-                write_records(records, writer);
+                write_records(records, writer, splices);
             }
             ReplicaOperation::Tree {
                 partitions,
@@ -286,10 +294,10 @@ impl ReplicaRequest {
     }
 }
 
-fn write_records(records: &[KeyRecord], writer: &mut Reply<'_>) {
+fn write_records(records: &[KeyRecord], writer: &mut Reply<'_>, splices: &mut Splices) {
     for KeyRecord { key, record } in records {
         writer.bulk(key);
-        writer.bulk(record);
+        splices.bulk(record, writer);
     }
 }
 
@@ -459,6 +467,7 @@ mod tests {
             request.timeout_ms,
             None,
             &mut Reply::new(&mut buffer, Protocol::Resp2),
+            &mut Splices::default(),
         );
         let parsed = parse_request(&buffer, &Limits::default(), &mut arguments);
         assert_eq!(parsed, Ok(Parse::Complete { consumed: buffer.len() }));
