@@ -103,7 +103,7 @@ impl Shared {
                 if found.iter().any(|value| value.is_none() || *value != found[0]) {
                     self.mixed.lock().push(format!("{address}: {found:?}"));
                 }
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(4));
             }
         }
     }

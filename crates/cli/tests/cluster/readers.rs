@@ -13,8 +13,8 @@ use super::values::{KEYS, ask, one_version};
 const KEYS_PER_REQUEST: u64 = 50;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause of a client after an answer: the servers are not overloaded by a few clients.
-const REST: Duration = Duration::from_millis(2);
+/// The pause of a client after an answer: a few clients leave processors to what the test is about.
+const REST: Duration = Duration::from_millis(8);
 /// The pause of a client before it reconnects.
 const RETRY: Duration = Duration::from_millis(20);
 
