@@ -14,9 +14,6 @@ const ARTIFACTS: [&str; 2] = [
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 ];
 
-/// How it finds its connectors: by the services that their jars declare. To search all classes takes seconds.
-const DISCOVERY: &str = "plugin.discovery=service_load";
-
 /// A MirrorMaker from one Kafka, called `source`, to another. Dropping it kills it.
 pub struct MirrorMaker {
     dir: TempDir,
@@ -34,7 +31,6 @@ impl MirrorMaker {
             "clusters=source,target\n\
              source.bootstrap.servers={source}\n\
              target.bootstrap.servers={target}\n\
-             target.{DISCOVERY}\n\
              source->target.enabled=true\n\
              source->target.topics={topics}\n\
              target->source.enabled=false\n\
@@ -53,7 +49,6 @@ impl MirrorMaker {
         let of = |name: &str, address: &str| {
             format!(
                 "{name}.bootstrap.servers={address}\n\
-                 {name}.{DISCOVERY}\n\
                  {name}.offset.flush.interval.ms=3600000\n\
                  {name}.session.timeout.ms=6000\n\
                  {name}.heartbeat.interval.ms=1000\n"
