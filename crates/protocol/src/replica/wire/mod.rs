@@ -3,9 +3,9 @@
 //! Both are written and parsed here, so that no other code knows the layout. Numbers among the arguments are decimal,
 //! hashes and digests are big endian.
 
-mod message;
 mod reply;
 mod request;
+mod splices;
 
-pub use message::Splices;
 pub use request::ReplicaRequestError;
+pub use splices::Splices;

@@ -1,4 +1,4 @@
-//! A message on its way, whose long strings are sent from where they are.
+//! The long strings of a message, which are sent from where they are.
 
 use std::collections::VecDeque;
 
