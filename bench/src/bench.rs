@@ -34,7 +34,7 @@ pub struct Bench {
     pub fondaco: PathBuf,
     /// The cores; at least one.
     pub cpus: Vec<usize>,
-    /// What is measured, by its commit, as it was before the first result was written.
+    /// The commit that is measured, found before the first result was written.
     pub commit: String,
     /// The parts that were prepared once, by name.
     prepared: Arc<Mutex<HashMap<String, PathBuf>>>,

@@ -41,7 +41,7 @@ pub(crate) struct LoopLoads {
     counted: Mutex<Counted>,
 }
 
-/// What was counted since then.
+/// The counts since a time.
 #[derive(Debug)]
 struct Counted {
     since: Instant,
